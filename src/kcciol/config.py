@@ -1,0 +1,349 @@
+"""What an experiment is: frozen dataclasses, read from and written to TOML.
+
+A preset is a TOML file beside this one (`presets/`); a config file of one's own has the same shape. An unknown key
+or a value out of range is an error that names the key. The docstring under each field is its `--help` text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
+
+from kcciol.errors import UserError
+
+T = TypeVar("T")
+
+
+def _require(ok: bool, key: str, value: object, rule: str) -> None:
+    if not ok:
+        raise UserError(f"{key} is {value!r}, but must be {rule}.")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which images, and which of them may be learned from."""
+
+    name: Literal["omniglot", "glyphs", "folder"] = "omniglot"
+    """The data set: omniglot, glyphs (drawn by kcciol itself, nothing to download) or folder (one folder a class)."""
+    root: str = "data"
+    """Where the files lie; unused by glyphs. The environment variable KCCIOL_DATA, when set, is the default."""
+    size: int = 84
+    """Images are brought to size x size pixels."""
+    base_classes: int = 963
+    """Meta-training may use the first so many base classes; 0 means all."""
+    validation_classes: int = 0
+    """Of those, the last so many are kept out of training, to choose settings on."""
+    novel_classes: int = 0
+    """How many novel classes there are; 0 means all that the data set has (glyphs and folder need a number)."""
+    samples: int = 20
+    """glyphs only: images drawn of each class."""
+    train_samples: int = 15
+    """Meta-training uses the first so many images of a base class; 0 means all."""
+    seed: int = 0
+    """glyphs only: another seed is another world of characters."""
+
+    def __post_init__(self) -> None:
+        _require(self.size >= 8, "data.size", self.size, "at least 8")
+        _require(self.base_classes >= 0, "data.base_classes", self.base_classes, "0 or more")
+        _require(self.novel_classes >= 0, "data.novel_classes", self.novel_classes, "0 or more")
+        _require(self.validation_classes >= 0, "data.validation_classes", self.validation_classes, "0 or more")
+        _require(self.samples >= 2, "data.samples", self.samples, "at least 2")
+        _require(self.train_samples >= 0, "data.train_samples", self.train_samples, "0 or more")
+
+
+@dataclass(frozen=True)
+class NetConfig:
+    """h_theta, a stack of 3x3 convolutions without padding, and g_W, the classifier on its features."""
+
+    channels: int = 256
+    """Channels of every convolution."""
+    strides: tuple[int, ...] = (2, 1, 2, 1, 2, 2)
+    """One convolution for each stride."""
+    hidden: int = 0
+    """Width of W's hidden layer; 0 means that W is linear."""
+    outputs: int = 0
+    """Rows of W in meta-training; 0 means one for each base class."""
+
+    def __post_init__(self) -> None:
+        _require(self.channels >= 1, "net.channels", self.channels, "at least 1")
+        _require(len(self.strides) >= 1, "net.strides", self.strides, "at least one stride")
+        _require(all(s in (1, 2) for s in self.strides), "net.strides", self.strides, "a list of 1s and 2s")
+        _require(self.hidden >= 0, "net.hidden", self.hidden, "0 or more")
+        _require(self.outputs >= 0, "net.outputs", self.outputs, "0 or more")
+
+
+@dataclass(frozen=True)
+class TrajectoryConfig:
+    """tau_tr: `support` images of each of `classes` classes, class after class. tau_val: `query` unseen images of
+    each of those classes, and `remember` images drawn from all base classes."""
+
+    classes: int = 1
+    """Classes in a trajectory, learned one after another."""
+    support: int = 10
+    """Images of each class in tau_tr; each is one step of the inner loop."""
+    query: int = 1
+    """Held-out images of each class in tau_val."""
+    remember: int = 10
+    """Images of any base class in tau_val."""
+    count: int = 1
+    """Trajectories in one meta-step; their losses are averaged."""
+
+    def __post_init__(self) -> None:
+        for name in ("classes", "support", "query", "count"):
+            _require(getattr(self, name) >= 1, f"trajectory.{name}", getattr(self, name), "at least 1")
+        _require(self.remember >= 0, "trajectory.remember", self.remember, "0 or more")
+
+
+@dataclass(frozen=True)
+class MetaConfig:
+    """How the meta-gradient is taken."""
+
+    order: Literal["exact", "first"] = "exact"
+    """exact differentiates through the inner loop; first takes its updates as constants."""
+    inner: Literal["lowrank", "plain"] = "lowrank"
+    """Two implementations of the same inner loop: plain is the definition, lowrank is fast."""
+    reset: Literal["none", "draw", "zero", "all"] = "zero"
+    """Before a meta-step: leave W; re-draw the rows of the trajectory's classes; set them to zero; re-draw all of W."""
+    clamp: float = 5.0
+    """Clamp each element of the meta-gradient to plus or minus this; 0 means off."""
+
+    def __post_init__(self) -> None:
+        _require(self.clamp >= 0, "meta.clamp", self.clamp, "0 or more")
+
+
+@dataclass(frozen=True)
+class MaskConfig:
+    """Which parameters are important (Algorithm 3); fixed for phase 3."""
+
+    delta: float = 0.5
+    """Share of the parameters that are important."""
+    scope: Literal["global", "tensor"] = "global"
+    """One threshold for all parameters together, or one for each tensor."""
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.delta <= 1, "mask.delta", self.delta, "between 0 and 1")
+
+
+@dataclass(frozen=True)
+class PhaseConfig:
+    """One call of Algorithm 2."""
+
+    steps: int = 0
+    """Meta-steps; 0 leaves the phase out."""
+    alpha: float = 0.01
+    """Rate of the inner loop's SGD."""
+    beta: float = 1e-4
+    """Rate of the meta-optimiser, Adam, whose state is new in each phase."""
+    gamma: float = 0.0
+    """Weight of the l1 norm of all parameters."""
+    lam: float = 0.0
+    """lambda, weight of the constraint: the squared norm of the meta-gradient of the important parameters."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "alpha", "beta", "gamma", "lam"):
+            _require(getattr(self, name) >= 0, f"phase.{name}", getattr(self, name), "0 or more")
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Where and how the steps are run. Nothing here changes what is computed, but for rounding."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto takes the GPU when there is one."""
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
+    """float32 is the reference; tf32 rounds the operands of products; bf16 keeps the encoder's activations in bfloat16.
+    Both need a GPU and are float32 on the CPU."""
+    graph: bool = True
+    """On a GPU, run each step as one CUDA graph."""
+    checkpoint_every: int = 1000
+    """Steps between checkpoints."""
+    log_every: int = 100
+    """Steps between lines of metrics.jsonl."""
+    tensorboard: bool = False
+    """Write TensorBoard events too (needs the extra `tensorboard`)."""
+
+    def __post_init__(self) -> None:
+        for name in ("checkpoint_every", "log_every"):
+            _require(getattr(self, name) >= 1, f"engine.{name}", getattr(self, name), "at least 1")
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Algorithm 4: novel classes, one example at a time, theta frozen, W learned from its start."""
+
+    classes: tuple[int, ...] = (10, 50, 100, 150, 200)
+    """Lengths of the trajectories, in classes."""
+    trajectories: int = 50
+    """Trajectories drawn for each length."""
+    train_samples: int = 15
+    """Images of each class that are learned from, each once."""
+    test_samples: int = 5
+    """Images of each class that are held out."""
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """What updates W."""
+    rates: tuple[float, ...] = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+    """Rates to choose from."""
+    rule: Literal["holdout", "stream", "base", "leaky"] = "holdout"
+    """How the rate is chosen. holdout: learn a part of each class's training images, score on the others. stream: score
+    on the training images themselves. base: score on held-out images of base classes. leaky: score on the novel
+    classes' test images, as the reference code does; for comparison only."""
+    search_trajectories: int = 10
+    """Trajectories that the choice is made on; others than those reported."""
+    start: Literal["zero", "kaiming", "meta"] = "zero"
+    """W before the first example: zero, a random draw, or as meta-learned."""
+    reinit: Literal["last", "all"] = "last"
+    """With a hidden layer: start anew in the last layer only (the rest of W as meta-learned), or in all of W."""
+    outputs: int = 0
+    """Rows of W; 0 means one for each class of the trajectory."""
+    curve_points: int = 10
+    """How often accuracy over all classes seen so far is measured on the way."""
+    seed: int = 0
+    """Draws the trajectories."""
+
+    def __post_init__(self) -> None:
+        _require(
+            len(self.classes) > 0 and min(self.classes) >= 1,
+            "evaluation.classes",
+            self.classes,
+            "1 or more each",
+        )
+        _require(
+            len(self.rates) > 0 and min(self.rates) > 0, "evaluation.rates", self.rates, "one or more positive numbers"
+        )
+        for name in ("trajectories", "train_samples", "test_samples", "search_trajectories", "curve_points"):
+            _require(getattr(self, name) >= 1, f"evaluation.{name}", getattr(self, name), "at least 1")
+        _require(self.outputs >= 0, "evaluation.outputs", self.outputs, "0 or more")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole experiment: data, net, three phases of meta-training, evaluation."""
+
+    seed: int = 0
+    """A run is a function of its config and this number."""
+    data: DataConfig = field(default_factory=DataConfig)
+    net: NetConfig = field(default_factory=NetConfig)
+    trajectory: TrajectoryConfig = field(default_factory=TrajectoryConfig)
+    meta: MetaConfig = field(default_factory=MetaConfig)
+    mask: MaskConfig = field(default_factory=MaskConfig)
+    phase1: PhaseConfig = field(default_factory=PhaseConfig)
+    phase2: PhaseConfig = field(default_factory=PhaseConfig)
+    phase3: PhaseConfig = field(default_factory=PhaseConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    @property
+    def phases(self) -> tuple[PhaseConfig, PhaseConfig, PhaseConfig]:
+        return (self.phase1, self.phase2, self.phase3)
+
+    @property
+    def total_steps(self) -> int:
+        return sum(p.steps for p in self.phases)
+
+
+# --- dictionaries and TOML ------------------------------------------------------------------------------------------
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config (or a part of one) as plain JSON-ready values.
+
+    >>> to_dict(MaskConfig(delta=0.25))
+    {'delta': 0.25, 'scope': 'global'}
+    """
+    return cast("dict[str, Any]", json.loads(json.dumps(dataclasses.asdict(config))))
+
+
+def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """The inverse of `to_dict`; keys left out keep their defaults.
+
+    >>> from_dict(MaskConfig, {"delta": 1}).delta
+    1.0
+    >>> from_dict(MaskConfig, {"detla": 1}, "mask")
+    Traceback (most recent call last):
+        ...
+    kcciol.errors.UserError: mask.detla is not a setting; mask has: delta, scope.
+    """
+    hints = typing.get_type_hints(cls)
+    known = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    arguments: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{where}.{key}" if where else key
+        if key not in known:
+            raise UserError(f"{name} is not a setting; {where or 'a config'} has: {', '.join(known)}.")
+        arguments[key] = _convert(hints[key], value, name)
+    return cls(**arguments)
+
+
+def _convert(hint: Any, value: Any, name: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise UserError(f"{name} is {value!r}, but must be a table of settings.")
+        return from_dict(cast("type[Any]", hint), value, name)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        if value not in args:
+            raise UserError(f"{name} is {value!r}, but must be one of: {', '.join(map(str, args))}.")
+        return value
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise UserError(f"{name} is {value!r}, but must be a list.")
+        return tuple(_convert(args[0], v, name) for v in value)
+    assert not isinstance(hint, types.UnionType)
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise UserError(f"{name} is {value!r}, but must be of type {hint.__name__}.")
+    return value
+
+
+def to_toml(config: Config) -> str:
+    """The config as a TOML file that `read` turns back into the same config."""
+    values = to_dict(config)
+    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    for section, table in values.items():
+        if isinstance(table, dict):
+            lines += ["", f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def read(path: Path) -> Config:
+    """A config from a TOML file."""
+    try:
+        return from_dict(Config, tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"The config file {path} cannot be read ({error}).") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"The config file {path} is not valid TOML: {error}.") from None
+
+
+@functools.cache
+def presets() -> dict[str, str]:
+    """The presets by name, each with the comment that opens its file."""
+    folder = resources.files("kcciol") / "presets"
+    found = {}
+    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
+        if entry.name.endswith(".toml"):
+            first = entry.read_text(encoding="utf-8").splitlines()[0]
+            found[entry.name.removesuffix(".toml")] = first.removeprefix("#").strip()
+    return found
+
+
+def preset(name: str) -> Config:
+    """A preset by its name.
+
+    >>> preset("quickstart").data.name
+    'glyphs'
+    """
+    if name not in presets():
+        raise UserError(f"There is no preset {name!r}; there are: {', '.join(presets())}.")
+    text = (resources.files("kcciol") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+    return from_dict(Config, tomllib.loads(text))
