@@ -1,0 +1,77 @@
+"""One pass of Algorithm 2's loop, lines 4 to 12: the gradient of l_meta + lambda l_constraint.
+
+The encoder runs once over all images of the step; the inner loop works on its features. With g the gradient of l_meta
+in Theta and v = mask * g, the gradient of l_constraint = |v|^2 is 2 H v, H the Hessian of l_meta. By the chain rule
+
+    z' = J v_theta                                the features' tangent
+    (gW', u') = D^2 m [v_W, z']                   the inner loop's part
+    gtheta' = J^T u' + (dJ/dtheta [v_theta])^T u  the encoder's backward pass, moved
+
+so no convolution is ever differentiated twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kcciol.meta.inner import Inner, Labels
+from kcciol.problems.classification import Classification
+
+
+@dataclass(frozen=True)
+class MetaGradient:
+    """What one meta-step computes."""
+
+    loss: Tensor  # l_meta
+    gradient: Tensor  # of l_meta + lambda l_constraint, a vector like Theta
+    constraint: Tensor | None  # l_constraint, in phase 3
+    share: Tensor | None  # |lambda grad l_constraint| / |grad l_meta|, in phase 3
+
+
+def meta_gradient(
+    problem: Classification,
+    Theta: Tensor,
+    rows: Tensor,
+    y: Labels,
+    inner: Inner,
+    mask: Tensor | None = None,
+    lam: float = 0.0,
+    precision: torch.dtype | None = None,
+) -> MetaGradient:
+    """A pure function of Theta and the images `rows` (see Encoder.rows), tau_tr's before tau_val's.
+
+    precision: the encoder's arithmetic, that of Theta if not given.
+    """
+    precision = precision or Theta.dtype
+    encoder, cut = problem.encoder, problem.theta_length
+    theta = problem.theta(Theta[:cut].to(precision))
+    z, tape = encoder.forward(theta, encoder.patches(rows, precision))
+    loss, gW, u = inner.gradient(problem.W(Theta), z.to(Theta.dtype), y)
+    first = y.train.numel() if inner.order == "first" else 0  # images before this one do not count: their u is zero
+    tape = tape.tail(first)
+    gtheta = encoder.backward(theta, tape, u[first:].to(precision))
+    g = _vector(problem, Theta, gtheta, gW)
+    if not lam:
+        return MetaGradient(loss, g, None, None)
+    assert mask is not None
+    v = mask * g
+    v_theta = problem.theta(v[:cut].to(precision))
+    zdot = encoder.tangent(theta, tape, v_theta).to(Theta.dtype)
+    if first:
+        zdot = torch.cat([zdot.new_zeros(first, zdot.shape[1]), zdot])
+    gWdot, udot = inner.hvp(problem.W(v), zdot)
+    gthetadot = encoder.tangent_backward(theta, tape, v_theta, udot[first:].to(precision))
+    pull = _vector(problem, Theta, gthetadot, gWdot).mul_(2 * lam)
+    return MetaGradient(loss, g + pull, v @ v, pull.norm() / g.norm())
+
+
+def _vector(problem: Classification, like: Tensor, theta: dict[str, Tensor], W: dict[str, Tensor]) -> Tensor:
+    vector = torch.zeros_like(like)
+    for name, view in problem.theta(vector).items():
+        view.copy_(theta[name])
+    for name, view in problem.W(vector).items():
+        view.copy_(W[name])
+    return vector

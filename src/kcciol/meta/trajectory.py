@@ -1,0 +1,75 @@
+"""Algorithm 2, line 2: learning trajectories, drawn for many steps at once.
+
+A draw is a pure function of (seed, phase, block of steps): a run that is cut and resumed, on whatever device, sees the
+trajectories it would have seen. A step's trajectories are a row of index tables, so that a GPU that holds the images
+needs nothing else from the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kcciol.config import TrajectoryConfig
+from kcciol.data.classset import ClassSet
+
+BLOCK = 250  # steps drawn together
+
+
+@dataclass(frozen=True)
+class Table:
+    """The trajectories of one block of steps; b steps, t trajectories each, n classes, k support, s query images."""
+
+    images: Tensor  # int64 (b, t k + t s): which images (class * samples + sample); tau_tr of all, then tau_val of all
+    classes: Tensor  # int64 (b, t n): the classes of the trajectories, whose rows of W may be reset
+
+
+class Sampler:
+    """Draws from one class set."""
+
+    def __init__(self, data: ClassSet, config: TrajectoryConfig) -> None:
+        data.require(config.support + config.query, "a trajectory")
+        self.config, self.counts = config, data.counts.numpy()
+        self.samples = data.images.shape[1]
+        real = np.arange(self.samples) < self.counts[:, None]
+        self.pool = np.flatnonzero(real)  # every image there is
+        self.missing = ~real
+
+    def draw(self, seed: int, phase: int, block: int) -> Table:
+        """Block number `block` of phase number `phase`."""
+        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, phase, block])))
+        c = self.config
+        rows = BLOCK * c.count
+        classes = distinct(rng, rows, len(self.counts), c.classes)  # (rows, n)
+        keys = rng.random((rows, c.classes, self.samples), dtype=np.float32)
+        keys[self.missing[classes]] = 2.0  # slots without an image come last
+        order = keys.argsort(-1)[..., : c.support + c.query]
+        images = classes[..., None] * self.samples + order  # (rows, n, support + query)
+        support = images[..., : c.support].reshape(BLOCK, -1)
+        query = images[..., c.support :].reshape(rows, -1)
+        remember = self.pool[distinct(rng, rows, len(self.pool), c.remember)]
+        val = np.concatenate([query, remember], 1).reshape(BLOCK, -1)
+        return Table(torch.from_numpy(np.concatenate([support, val], 1)), torch.from_numpy(classes.reshape(BLOCK, -1)))
+
+
+def distinct(rng: np.random.Generator, rows: int, n: int, r: int) -> NDArray[np.int64]:
+    """(rows, r): in each row r different numbers below n, uniformly."""
+    if r * r > n:
+        return rng.random((rows, n), dtype=np.float32).argsort(1)[:, :r]
+    drawn = rng.integers(n, size=(rows, r))
+    while True:  # rows with a repetition are drawn again as a whole, which keeps the others' distribution uniform
+        ordered = np.sort(drawn, 1)
+        again = (ordered[:, 1:] == ordered[:, :-1]).any(1)
+        if not again.any():
+            return drawn
+        drawn[again] = rng.integers(n, size=(int(again.sum()), r))
+
+
+def redraw(seed: int, phase: int, block: int, shape: tuple[int, ...], fan_in: int) -> Tensor:
+    """Kaiming-normal values for the rows of W that are re-drawn in a block."""
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, phase, block, 1])))
+    return torch.from_numpy(rng.standard_normal(shape, dtype=np.float32) * np.float32(np.sqrt(2 / fan_in)))

@@ -1,0 +1,1 @@
+"""Networks: h_theta (`encoder`), g_W (`heads`), and where their parameters lie (`layout`)."""
