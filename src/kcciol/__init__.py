@@ -1,3 +1,38 @@
-"""Learn new classes online, one example at a time, from few examples, without replay and without forgetting."""
+"""Learn new classes online, one example at a time, from few examples, without replay and without forgetting.
+
+config = kcciol.preset("quickstart")
+data = kcciol.load_data(config.data)
+run = kcciol.train(config, data.base, "runs/mine")
+representation = kcciol.load("runs/mine/phase3.safetensors")
+result = kcciol.evaluate(representation.split_features(data.novel, 15, 5), representation.W, config.evaluation)
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from kcciol.config import preset
+    from kcciol.data import load as load_data
+    from kcciol.evaluation import evaluate
+    from kcciol.meta.phases import train
+    from kcciol.representation import load
+
+__all__ = ["__version__", "evaluate", "load", "load_data", "preset", "train"]
+
+_HOMES = {
+    "preset": ("kcciol.config", "preset"),
+    "load_data": ("kcciol.data", "load"),
+    "evaluate": ("kcciol.evaluation", "evaluate"),
+    "train": ("kcciol.meta.phases", "train"),
+    "load": ("kcciol.representation", "load"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The names above, imported when first used: `kcciol --help` must not wait for torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kcciol' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)

@@ -12,26 +12,28 @@ from torch import Tensor
 ROWS, COLUMNS = 4, 512  # of W, the tile one program holds at a time
 
 
-@triton.jit(do_not_specialize=["label"])  # type: ignore
+@triton.jit(do_not_specialize=["rows", "stands_for", "label"])  # type: ignore
 def _learn_one(  # type: ignore
-    W, M, V, X, X_next, Rates, Logits, Logits_next, x_stride, outputs, label, step, eps,
+    W, M, V, X, X_next, Rates, Logits, Logits_next, x_stride, outputs, rows, stands_for, label, step, eps,
     columns: tl.constexpr, ADAM: tl.constexpr, LEARN: tl.constexpr,
     BETA1: tl.constexpr, BETA2: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Program (b, i) updates ROWS rows of copy b on its current image, and applies them to its next image.
 
     W, M, V are (B, outputs, columns), W in units of the copy's rate; X and X_next point at the copies' images, a
-    stride apart; Logits are (B, outputs). Without LEARN the rows are only applied. OUTPUTS is a power of two.
+    stride apart; Logits are (B, outputs). The first `rows` rows are in use, the last of which stands for `stands_for`
+    equal ones. Without LEARN the rows are only applied. OUTPUTS is a power of two.
     """
     copy = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    row_ok = row < outputs
+    row_ok = row < rows
     if LEARN:
         # Every program of a copy takes the same softmax: cheaper than a launch of its own.
         every = tl.arange(0, OUTPUTS)
-        logits = tl.load(Logits + copy * outputs + every, mask=every < outputs, other=-float("inf"))
+        logits = tl.load(Logits + copy * outputs + every, mask=every < rows, other=-float("inf"))
         highest = tl.max(logits, 0)
-        total = tl.sum(tl.exp(logits - highest), 0)
+        count = tl.where(every == rows - 1, stands_for, 1)
+        total = tl.sum(tl.exp(logits - highest) * count, 0)
         mine = tl.load(Logits + copy * outputs + row, mask=row_ok, other=0.0)
         delta = tl.exp(mine - highest) / total - tl.where(row == label, 1.0, 0.0)
     W += copy * outputs * columns
@@ -68,6 +70,7 @@ def learn_class(
     weight: Tensor,
     moments: tuple[Tensor, Tensor] | None,
     rates: Tensor,
+    rows: tuple[int, int],
     images: Tensor,
     label: int,
     scalars: Sequence[tuple[float, float]],
@@ -76,18 +79,19 @@ def learn_class(
     """Learn images (B, S, columns), one after another, in B copies of a linear head; all tensors are float32.
 
     weight (B, outputs, columns), in units of the copies' rates (B,), and Adam's moments, both of that shape (None:
-    SGD), are changed in place. scalars are Adam's step for rate 1 and its eps for each of the S examples.
+    SGD), are changed in place. rows says how many rows are in use, and how many equal ones the last of them stands
+    for. scalars are Adam's step for rate 1 and its eps for each of the S examples.
     """
     copies, outputs, columns = weight.shape
     images = images.contiguous()
     logits, following = torch.empty(2, copies, outputs, device=images.device).unbind()
     mean, square = moments or (weight, weight)
-    grid = (copies, triton.cdiv(outputs, ROWS))
+    grid = (copies, triton.cdiv(rows[0], ROWS))
 
     def launch(now: Tensor, after: Tensor, learn: bool, step: float = 0.0, eps: float = 0.0) -> None:
         _learn_one[grid](
-            weight, mean, square, now, after, rates, logits, following, images.stride(0), outputs, label, step, eps,
-            columns=columns, ADAM=moments is not None, LEARN=learn, BETA1=betas[0], BETA2=betas[1],
+            weight, mean, square, now, after, rates, logits, following, images.stride(0), outputs, *rows, label,
+            step, eps, columns=columns, ADAM=moments is not None, LEARN=learn, BETA1=betas[0], BETA2=betas[1],
             OUTPUTS=triton.next_power_of_2(outputs), ROWS=ROWS, COLUMNS=COLUMNS,
         )  # fmt: skip
 

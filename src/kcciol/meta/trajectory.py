@@ -16,6 +16,7 @@ from torch import Tensor
 
 from kcciol.config import TrajectoryConfig
 from kcciol.data.classset import ClassSet
+from kcciol.errors import UserError
 
 BLOCK = 250  # steps drawn together
 
@@ -33,18 +34,28 @@ class Sampler:
 
     def __init__(self, data: ClassSet, config: TrajectoryConfig) -> None:
         data.require(config.support + config.query, "a trajectory")
+        if config.count * config.classes > len(data):
+            raise UserError(
+                f"A step draws {config.count} x {config.classes} different classes (trajectory.count x "
+                f"trajectory.classes), but there are {len(data)} base classes: lower one of them."
+            )
         self.config, self.counts = config, data.counts.numpy()
         self.samples = data.images.shape[1]
         real = np.arange(self.samples) < self.counts[:, None]
         self.pool = np.flatnonzero(real)  # every image there is
         self.missing = ~real
+        if config.remember > len(self.pool):
+            raise UserError(
+                f"trajectory.remember is {config.remember}, but there are {len(self.pool)} images: lower it."
+            )
 
     def draw(self, seed: int, phase: int, block: int) -> Table:
         """Block number `block` of phase number `phase`."""
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, phase, block])))
         c = self.config
         rows = BLOCK * c.count
-        classes = distinct(rng, rows, len(self.counts), c.classes)  # (rows, n)
+        # no class twice in a step, so that the rows of W to reset are all different
+        classes = distinct(rng, BLOCK, len(self.counts), c.count * c.classes).reshape(rows, c.classes)
         keys = rng.random((rows, c.classes, self.samples), dtype=np.float32)
         keys[self.missing[classes]] = 2.0  # slots without an image come last
         order = keys.argsort(-1)[..., : c.support + c.query]
@@ -73,3 +84,9 @@ def redraw(seed: int, phase: int, block: int, shape: tuple[int, ...], fan_in: in
     """Kaiming-normal values for the rows of W that are re-drawn in a block."""
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, phase, block, 1])))
     return torch.from_numpy(rng.standard_normal(shape, dtype=np.float32) * np.float32(np.sqrt(2 / fan_in)))
+
+
+def offsets(seed: int, phase: int, block: int, top: int) -> Tensor:
+    """A number from 0 to top for each step of a block."""
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, phase, block, 2])))
+    return torch.from_numpy(rng.integers(top + 1, size=BLOCK))

@@ -1,0 +1,46 @@
+"""Files appear whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def share(path: Path) -> None:
+    """Give a file the rights that new files have; some libraries make theirs readable by the owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to; it takes the place of `path` when the block ends well, else it is removed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     target = Path(folder) / "note.txt"
+    ...     with replacing(target) as part:
+    ...         _ = part.write_text("whole")
+    ...     [entry.name for entry in Path(folder).iterdir()]
+    ['note.txt']
+    """
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        yield part
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())  # the name must not come to disk before the contents
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON; numbers that are not finite have no place in it."""
+    with replacing(path) as part:
+        part.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,0 +1,115 @@
+"""`kcciol bench step`: one meta-step, naive, ours eager and ours as a CUDA graph, in one run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kcciol.bench.naive import naive_loss
+from kcciol.bench.timing import milliseconds
+from kcciol.config import Config, PhaseConfig, preset, to_dict
+from kcciol.data.classset import ClassSet
+from kcciol.engine.execute import executor, pick_device, set_precision
+from kcciol.engine.record import record
+from kcciol.meta.inner import Labels
+from kcciol.meta.mask import get_mask
+from kcciol.meta.step import MetaStep
+from kcciol.problems.classification import Classification
+
+_PASSES = {1: 3, 2: 3, 3: 9}  # products a layer and image: forward, two adjoints; with their tangents in phase 3
+
+
+def measure(name: str, steps: int, device_name: str, say: Callable[[str], None]) -> dict[str, Any]:
+    """Times of the preset's step and of the larger step of preset omniglot, and the time of the whole recipe."""
+    device = pick_device(device_name)
+    on_gpu = device.type == "cuda"
+    config = preset(name or ("omniglot-paper" if on_gpu else "quickstart"))
+    base = _images(config)
+    result: dict[str, Any] = {}
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    for number in (1, 2, 3):
+        step = _step(config, base, number, device)
+        eager = milliseconds(step, device, max(3, steps // 20))
+        result[f"phase{number}_eager_ms"] = result[f"phase{number}_ms"] = eager
+        if on_gpu:
+            result[f"phase{number}_ms"] = milliseconds(executor(step, step.state, True), device, steps)
+        result[f"phase{number}_tflops"] = flop(config, step, number) / result[f"phase{number}_ms"] / 1e9
+        say(f"phase {number}: eager {eager:.2f} ms, as run {result[f'phase{number}_ms']:.3f} ms")
+    result["recipe_s"] = sum(p.steps * result[f"phase{i}_ms"] for i, p in enumerate(config.phases, 1)) / 1e3
+    if on_gpu:
+        result["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        large = preset("omniglot")
+        for number in (1, 2, 3):
+            step = _step(large, base, number, device)
+            key = "large_ms" if number == 1 else f"large_phase{number}_ms"
+            result[key] = milliseconds(executor(step, step.state, True), device, steps)
+            result[key.replace("_ms", "_tflops")] = flop(large, step, number) / result[key] / 1e9
+            say(f"preset omniglot, phase {number}: {result[key]:.3f} ms")
+    result["naive_ms"] = _naive(config, base, device, max(3, steps // 20))
+    result["times_faster_phase1"] = result["naive_ms"] / result["phase1_ms"]
+    say(f"naive, phase 1: {result['naive_ms']:.2f} ms, {result['times_faster_phase1']:.1f} times ours")
+    return {**result, "config": to_dict(config), "seed": config.seed, "record": record()}
+
+
+def _images(config: Config) -> ClassSet:
+    """Random ink, as much of it as in Omniglot: speed depends on shapes, and on values only in that they vary."""
+    generator = torch.Generator().manual_seed(0)
+    classes, size = config.data.base_classes, config.data.size
+    samples = config.data.train_samples
+    ink = torch.rand(classes, samples, 1, size, size, generator=generator) < 0.08
+    images = torch.where(ink, 0, 255).to(torch.uint8)
+    return ClassSet(images, torch.full((classes,), samples), tuple(str(c) for c in range(classes)))
+
+
+def _step(config: Config, base: ClassSet, number: int, device: torch.device) -> MetaStep:
+    phase: PhaseConfig = dataclasses.replace(config.phases[number - 1], steps=10**5)
+    problem = Classification(config.net, base.image_shape, len(base))
+    Theta = problem.init(config.seed).to(device)
+    step = MetaStep(problem, base, config, phase, Theta, number)
+    step.precision = set_precision(config.engine, device)
+    if phase.lam:
+        step.mask = get_mask(problem.layout, Theta, config.mask)
+    step.load_block(0, 0)
+    return _Rewinding(step)
+
+
+class _Rewinding(MetaStep):
+    """A step that does not run off the end of its block, however often it is called."""
+
+    def __init__(self, step: MetaStep) -> None:
+        self.__dict__ = step.__dict__
+
+    def __call__(self) -> None:
+        super().__call__()
+        self.slot.remainder_(len(self.images))
+
+
+def flop(config: Config, step: MetaStep, number: int) -> float:
+    """Floating-point operations of the encoder in one step; the rest is below one hundredth of them."""
+    t = config.trajectory.count
+    forward, both = t * (step.k + step.s), t * step.s if config.meta.order == "first" else t * (step.k + step.s)
+    return 2.0 * sum(step.problem.encoder.macs()) * (forward + (_PASSES[number] - 1) * both)
+
+
+def _naive(config: Config, base: ClassSet, device: torch.device, steps: int) -> float:
+    """Phase 1 as the public reference code does it: exact, float32 with TF32 products, torch's own Adam, eager."""
+    problem = Classification(config.net, base.image_shape, len(base))
+    set_precision(dataclasses.replace(config.engine, precision="tf32"), device)
+    Theta = problem.init(config.seed).to(device).requires_grad_()
+    optimizer = torch.optim.Adam([Theta], lr=config.phase1.beta)
+    c = config.trajectory
+    k, s = c.classes * c.support, c.classes * c.query + c.remember
+    images = base.images.flatten(0, 1)[: k + s].to(device)
+    y = torch.arange(k + s, device=device) % len(base)
+    labels = Labels(y[:k].view(1, k), y[k:].view(1, s))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        naive_loss(problem, Theta, images, labels, config.phase1.alpha, "exact").backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return milliseconds(step, device, steps)

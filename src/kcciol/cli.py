@@ -1,0 +1,333 @@
+"""The command line: one function for each command. A UserError becomes one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import Positional, arg
+
+import kcciol
+from kcciol import config as configs
+from kcciol.config import Config, DataConfig, EvaluationConfig
+from kcciol.errors import UserError
+
+if TYPE_CHECKING:
+    from kcciol.data.classset import ClassSet, Splits
+
+T = TypeVar("T")
+out = Console(highlight=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        _print_help()
+        return 0
+    if words[0] == "--version":
+        out.print(f"kcciol {kcciol.__version__}")
+        return 0
+    try:
+        if words[0] not in COMMANDS:
+            raise UserError(f"There is no command {words[0]!r}; there are: {', '.join(COMMANDS)}.")
+        return COMMANDS[words[0]](words[1:]) or 0
+    except UserError as error:
+        print(f"kcciol: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("kcciol: interrupted", file=sys.stderr)
+        return 130
+
+
+def _print_help() -> None:
+    out.print(f"kcciol {kcciol.__version__}: learn new classes online, from few examples, without forgetting\n")
+    out.print("usage: kcciol COMMAND [options]      (kcciol COMMAND --help explains each)\n")
+    for name, function in COMMANDS.items():
+        out.print(f"  {name:<11} {(function.__doc__ or '').splitlines()[0]}")
+
+
+def _parse(options: type[T], command: str, words: Sequence[str], default: T | None = None) -> T:
+    arguments: dict[str, Any] = {"prog": f"kcciol {command}", "args": list(words), "description": options.__doc__}
+    if default is not None:
+        arguments["default"] = default
+    parsed: T = tyro.cli(options, **arguments)
+    return parsed
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Look at data sets: list them, download one, check what is there, or draw a contact sheet.
+
+    list: which data sets there are, and where their files belong. get: download one. check: load one and count.
+    show: write a PNG with some images of some classes.
+    """
+
+    action: Positional[Literal["list", "get", "check", "show"]]
+    name: Positional[str] = ""
+    """The data set, for get, check and show."""
+    out: Path = Path("sheet.png")
+    """show: the PNG to write."""
+    split: Literal["base", "validation", "novel"] = "base"
+    """show: which classes."""
+    rows: int = 20
+    """show: how many classes."""
+    columns: int = 10
+    """show: how many images of each."""
+    data: Annotated[DataConfig, arg(name="")] = field(default_factory=DataConfig)
+
+
+def data(words: Sequence[str]) -> int:
+    """Data sets: list, get (download), check, show (a contact sheet)."""
+    from kcciol import data as package
+
+    name = next((w for w in words[1:] if not w.startswith("-")), "")
+    defaults = {"glyphs": configs.preset("quickstart").data, "folder": DataConfig(name="folder", base_classes=0)}
+    start = DataOptions("list", name, data=defaults.get(name, DataConfig()))
+    words = list(words) or ["list"]
+    options = _parse(DataOptions, "data", words, start)
+    if options.action == "list":
+        table = Table("name", "what it is", "where its files belong", "download")
+        for row_name, what, layout, can in package.describe():
+            table.add_row(row_name, what, layout, f"kcciol data get {row_name}" if can else "-")
+        out.print(table)
+        return 0
+    if options.name not in package.DATASETS:
+        raise UserError(f"There is no data set {options.name!r}; there are: {', '.join(package.DATASETS)}.")
+    config = dataclasses.replace(options.data, name=options.name)  # type: ignore[arg-type]
+    if options.action == "get":
+        for line in package.get(config.name, Path(package.locate(config).root)):
+            out.print(line)
+    elif options.action == "check":
+        report = package.check(config)
+        out.print(f"{report.name}: images of (channels, height, width) {report.image_shape}")
+        for part in report.splits:
+            out.print(
+                f"  {part.split:<10} {part.classes} classes, {part.images} images, {part.fewest} to {part.most} a class"
+            )
+    else:
+        package.contact_sheet(_split(package.load(config), options.split), options.out, options.rows, options.columns)
+        out.print(f"wrote {options.out}")
+    return 0
+
+
+def _split(splits: Splits, name: str) -> ClassSet:
+    part: ClassSet = getattr(splits, name)
+    if len(part) == 0:
+        raise UserError(f"There are no {name} classes: set data.{name}_classes to a number above 0.")
+    return part
+
+
+# --- train ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Meta-train a representation on base classes, in three phases.
+
+    Every setting of the preset is a flag; the defaults shown are those of the preset that is named.
+    """
+
+    preset: Positional[str]
+    """A preset's name, a config file of the same shape, or the folder of a run to take the config from."""
+    out: Path = Path("runs/PRESET-seed0")
+    """The run folder; by default runs/PRESET-seedSEED."""
+    resume: bool = False
+    """Continue the run in the folder, exactly where its checkpoint stands."""
+    start: Path | None = None
+    """A representation saved at the end of a phase: begin with the phase after it."""
+    quiet: bool = False
+    """No progress bar."""
+    config: Annotated[Config, arg(name="")] = field(default_factory=Config)
+
+
+_NO_OUT = Path("runs/PRESET-seed0")
+
+
+def train(words: Sequence[str]) -> int:
+    """Meta-train a representation: kcciol train PRESET."""
+    if not words or words[0].startswith("-"):
+        out.print("usage: kcciol train PRESET [options]      (kcciol train PRESET --help shows every setting)\n")
+        _print_presets()
+        return 0 if {"-h", "--help"} & set(words) else 2
+    folder = Path(words[0])
+    if (folder / "config.toml").is_file():
+        start = TrainOptions(words[0], folder, config=configs.read(folder / "config.toml"))
+    elif words[0].endswith(".toml"):
+        start = TrainOptions(folder.stem, config=configs.read(folder))
+    else:
+        start = TrainOptions(words[0], config=configs.preset(words[0]))
+    options = _parse(TrainOptions, "train", words, start)
+    path = options.out
+    if path == _NO_OUT:
+        path = Path("runs") / f"{Path(options.preset).stem}-seed{options.config.seed}"
+    from kcciol.data import load
+    from kcciol.engine.stop import Stopped
+    from kcciol.meta import phases
+
+    try:
+        base = load(options.config.data).base
+        phases.train(options.config, base, path, options.resume, options.start, options.quiet)
+    except Stopped as stopped:
+        print(f"kcciol: {stopped}", file=sys.stderr)
+        return stopped.exit_code
+    out.print(f"The run is in {path}; `kcciol evaluate {path}` measures it.")
+    return 0
+
+
+def _print_presets() -> None:
+    for name, what in configs.presets().items():
+        out.print(f"  {name:<17} {what}")
+
+
+# --- evaluate ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Learn novel classes online with a trained representation, and measure (Algorithm 4)."""
+
+    run: Positional[Path]
+    """A run folder, or a representation file such as runs/mine/phase3.safetensors."""
+    phase: int = 0
+    """Which phase of a run folder; 0 means its last."""
+    untrained: bool = False
+    """Measure the random network that the run began with instead."""
+    split: Literal["novel", "validation"] = "novel"
+    """Evaluate on novel classes, or on the base classes that were kept out of training."""
+    root: str = ""
+    """The data root, when it is not where it was in training."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
+    out: Path | None = None
+    """The JSON file to write; by default evaluation-PHASE.json beside the representation."""
+    evaluation: Annotated[EvaluationConfig, arg(name="")] = field(default_factory=EvaluationConfig)
+
+
+def evaluate(words: Sequence[str]) -> int:
+    """Measure a representation on novel classes: kcciol evaluate RUN."""
+    if not words or words[0].startswith("-"):
+        _parse(EvaluateOptions, "evaluate", ["--help"] if {"-h", "--help"} & set(words) else words)
+    start = EvaluateOptions(Path(words[0]))
+    from kcciol.engine import checkpoint
+
+    first = _representation_file(start)
+    if {"-h", "--help"}.isdisjoint(words):
+        start = dataclasses.replace(start, evaluation=checkpoint.load(first).config.evaluation)
+    options = _parse(EvaluateOptions, "evaluate", words, start)
+    path = _representation_file(options)
+    from kcciol.atomic import write_json
+    from kcciol.measure import measure_file
+
+    result = measure_file(
+        path, options.evaluation, options.split, options.root, options.device, options.untrained, _say
+    )
+    name = "untrained" if options.untrained else path.stem
+    target = options.out or path.parent / f"evaluation-{name}{'' if options.split == 'novel' else '-validation'}.json"
+    write_json(target, result)
+    out.print(f"wrote {target}")
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _representation_file(options: EvaluateOptions) -> Path:
+    if not options.run.is_dir():
+        return options.run
+    numbers = (options.phase,) if options.phase else (3, 2, 1)
+    for number in numbers:
+        path = options.run / f"phase{number}.safetensors"
+        if path.exists():
+            return path
+    which = f"phase {options.phase}" if options.phase else "any phase"
+    raise UserError(
+        f"The folder {options.run} holds no representation of {which}: train it to the end of a phase first."
+    )
+
+
+# --- quickstart and bench ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class QuickstartOptions:
+    """The whole method in minutes on a CPU: train three phases on drawn glyphs, then learn novel classes online.
+
+    Prints a table and saves the representation, the numbers and a plot in the run folder.
+    """
+
+    out: Path = Path("runs/quickstart")
+    """The run folder; a run that was cut is continued."""
+    config: Annotated[Config, arg(name="")] = field(default_factory=Config)
+
+
+def quickstart(words: Sequence[str]) -> int:
+    """The whole method in minutes, without data or a GPU."""
+    options = _parse(QuickstartOptions, "quickstart", words, QuickstartOptions(config=configs.preset("quickstart")))
+    from kcciol import quickstart as module
+    from kcciol.engine.stop import Stopped
+
+    try:
+        module.run(options.config, options.out)
+    except Stopped as stopped:
+        print(f"kcciol: {stopped} Running the same command again continues.", file=sys.stderr)
+        return stopped.exit_code
+    return 0
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """Time the meta-step (step) or the online evaluation (evaluate) on this machine.
+
+    step: a naive full-network step, ours run eagerly and ours as a CUDA graph, in one run. evaluate: on a GPU 50
+    trajectories x 8 rates of each length; everywhere one trajectory against a plain per-example autograd loop.
+    """
+
+    what: Positional[Literal["step", "evaluate"]]
+    preset: str = ""
+    """step: the preset whose sizes are timed; by default omniglot-paper on a GPU and quickstart on a CPU."""
+    steps: int = 200
+    """step: steps to time."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
+    out: Path | None = None
+    """A JSON file to write the numbers to."""
+
+
+def bench(words: Sequence[str]) -> int:
+    """Time the meta-step or the evaluation: kcciol bench step."""
+    options = _parse(BenchOptions, "bench", words)
+    from kcciol.atomic import write_json
+    from kcciol.bench import evaluation, step
+
+    if options.what == "step":
+        result = step.measure(options.preset, options.steps, options.device, _say)
+    else:
+        result = evaluation.measure(options.device, _say)
+    for key, value in result.items():
+        if not isinstance(value, dict):
+            out.print(f"{key:<22} {value:.4g}" if isinstance(value, float) else f"{key:<22} {value}")
+    if options.out is not None:
+        write_json(options.out, result)
+        out.print(f"wrote {options.out}")
+    return 0
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "quickstart": quickstart,
+    "data": data,
+    "train": train,
+    "evaluate": evaluate,
+    "bench": bench,
+}

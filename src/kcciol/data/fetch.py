@@ -1,0 +1,78 @@
+"""Downloads: the only file of the package that touches the network."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from kcciol.atomic import share
+from kcciol.data import omniglot
+from kcciol.errors import UserError
+
+OMNIGLOT_URL = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
+OMNIGLOT_MD5 = {
+    "images_background.zip": "68d2efa1b9178cc56df9314c21c6e718",
+    "images_evaluation.zip": "6b91aef0f799c5bb55b94e3f2daec811",
+}
+
+
+def fetch_omniglot(root: Path, base_url: str = OMNIGLOT_URL, md5: dict[str, str] = OMNIGLOT_MD5) -> list[str]:
+    """Bring the two official zips into root where they are missing; a line on each for the user.
+
+    A folder of the same name counts as there (`check` looks into it). Nothing that exists is overwritten.
+    """
+    lines = []
+    for name, digest in md5.items():
+        there = omniglot.locate(root, name.removesuffix(".zip"))
+        if there is None:
+            _download(f"{base_url}/{name}", digest, root / name)
+            lines.append(f"{name}: downloaded to {root}")
+        else:
+            if there.is_file():
+                _verify(there, digest)
+            lines.append(f"{name.removesuffix('.zip')}: already there, {there}")
+    return lines
+
+
+def _verify(path: Path, digest: str) -> None:
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): check its rights or move it away.") from None
+    if found != digest:
+        raise UserError(
+            f"{path} is not the official file (its md5 is {found}, not {digest}): delete or move it and run again; "
+            "nothing was overwritten."
+        )
+
+
+def _download(url: str, digest: str, path: Path) -> None:
+    pooch = _pooch()
+    by_hand = f"download {url} by other means and put it at {path}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # pooch writes beside the target, checks the md5, and only then renames
+        pooch.retrieve(url, known_hash=f"md5:{digest}", fname=path.name, path=path.parent)
+        share(path)
+    except ValueError:
+        raise UserError(f"What came from {url} has not the md5 {digest}: try again, or {by_hand}.") from None
+    except OSError as error:  # also all of requests' errors
+        raise UserError(f"{url} could not be downloaded ({_brief(error)}): try again, or {by_hand}.") from None
+
+
+def _pooch() -> Any:
+    try:
+        import pooch
+    except ImportError:
+        raise UserError("Downloads need pooch: run `pip install 'kcciol[download]'`.") from None
+    return pooch
+
+
+def _brief(error: OSError) -> str:
+    """The error in a few words: requests' own text is a chain of objects, but for a server's answer."""
+    name = type(error).__name__
+    if type(error).__module__.startswith("requests") and name != "HTTPError":
+        return {"ConnectionError": "no connection"}.get(name, name)
+    return error.strerror or str(error).partition(" for url")[0]

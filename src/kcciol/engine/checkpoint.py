@@ -1,0 +1,88 @@
+"""A state of training as one file: tensors in safetensors, the rest as JSON in its header. No pickle.
+
+Two kinds have the same form. `checkpoint.safetensors` can be resumed in the middle of a phase: it holds Adam's moments
+and the mask. `phase1.safetensors` and so on are Theta at the end of a phase: representations, to evaluate and to share.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from kcciol.atomic import replacing, share
+from kcciol.config import Config, from_dict, to_dict
+from kcciol.errors import UserError
+from kcciol.nets.layout import Layout
+
+FORMAT = 1
+
+
+@dataclass
+class Checkpoint:
+    """Where a run stands: phase 1 to 3, the steps done in it, and the tensors."""
+
+    config: Config
+    image_shape: tuple[int, int, int]
+    base_classes: int
+    phase: int
+    step: int
+    tensors: dict[str, Tensor]  # theta.*, W.*; while a phase runs also adam.m, adam.v and perhaps mask
+
+    def save(self, path: Path) -> None:
+        meta = {
+            "format": FORMAT,
+            "config": to_dict(self.config),
+            "image_shape": self.image_shape,
+            "base_classes": self.base_classes,
+            "phase": self.phase,
+            "step": self.step,
+        }
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
+        with replacing(path) as beside:
+            save_file(tensors, beside, metadata={"kcciol": json.dumps(meta)})
+            share(beside)
+
+    def vector(self, layout: Layout, path: Path) -> Tensor:
+        """Theta as one vector, when the file's tensors have the shapes of the layout."""
+        for name, shape in layout.shapes.items():
+            found = tuple(self.tensors[name].shape) if name in self.tensors else None
+            if found != shape:
+                raise UserError(
+                    f"The checkpoint {path} is of another network: {name} has shape {found}, but {shape} is needed; "
+                    "use the config it was trained with."
+                )
+        return layout.pack(self.tensors)
+
+
+def load(path: Path) -> Checkpoint:
+    """Read a checkpoint or representation."""
+    if not path.is_file():
+        raise UserError(f"There is no checkpoint {path}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            meta: dict[str, Any] = json.loads((file.metadata() or {}).get("kcciol", "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"The checkpoint {path} is damaged or truncated ({error}): use another one.") from None
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise UserError(f"The file {path} was not written by this version of kcciol.")
+    if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
+        raise UserError(f"The checkpoint {path} holds numbers that are not finite: use an earlier one.")
+    try:
+        return Checkpoint(
+            from_dict(Config, meta["config"]),
+            tuple(meta["image_shape"]),
+            meta["base_classes"],
+            meta["phase"],
+            meta["step"],
+            tensors,
+        )
+    except KeyError as error:
+        raise UserError(f"The checkpoint {path} lacks {error} in its header: use another one.") from None

@@ -1,0 +1,53 @@
+"""What a result must carry to be believed: command, versions, hardware, time."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import kcciol
+
+
+def record() -> dict[str, Any]:
+    """A JSON-ready description of this process and machine."""
+    return {
+        "command": shlex.join(["kcciol", *sys.argv[1:]]),
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "versions": {
+            "kcciol": kcciol.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "cuda": torch.version.cuda,
+        },
+        "hardware": {
+            "system": f"{platform.system()} {platform.machine()}",
+            "cpu_threads": os.cpu_count(),
+            "torch_threads": torch.get_num_threads(),
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        },
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, marked when it has changes; none when kcciol is installed from a package."""
+    folder = Path(__file__).parent
+    if not any((parent / ".git").exists() for parent in folder.parents):
+        return None
+    try:
+        options: dict[str, Any] = {"cwd": folder, "capture_output": True, "text": True, "check": True, "timeout": 10}
+        commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], **options).stdout.strip()
+        changed = subprocess.run(["git", "status", "--porcelain", "--", "."], **options).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}+changes" if changed else str(commit)

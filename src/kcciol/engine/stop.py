@@ -1,0 +1,45 @@
+"""Ctrl-C and SIGTERM end a run at the next step, not in the middle of one."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+
+class Stopped(Exception):
+    """The run was asked to end; its state is saved."""
+
+    def __init__(self, signal_number: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number
+
+
+class StopRequest:
+    """Which signal has come, if any."""
+
+    signal_number: int | None = None
+
+
+@contextlib.contextmanager
+def watch_signals() -> Iterator[StopRequest]:
+    """While the block runs, the first signal is noted; a second one acts as usual."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        request.signal_number = number
+        signal.signal(number, old[signal.Signals(number)])
+
+    for number in old:
+        signal.signal(number, note)
+    try:
+        yield request
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -1,0 +1,39 @@
+"""Many copies of W through their streams, as many at a time as memory holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from kcciol.evaluation.online import Head, Optimizer, make_head
+from kcciol.evaluation.start import Start
+
+GIB = 2**30
+BUDGET = {"cuda": 40 * GIB, "cpu": GIB}  # bytes
+
+
+def learn_streams(
+    streams: Tensor, trajectories: Tensor, rates: Tensor, train: Tensor, start: Start, optimizer: Optimizer
+) -> Iterator[tuple[slice, int, Head]]:
+    """Let B copies of W learn, and hand them over after each class (Algorithm 4, lines 4 to 7).
+
+    streams are class ids (B, n), trajectories the number of each copy's trajectory (B,), rates (B,), train the images
+    (C, S, columns) to learn from. Yields which copies, how many classes they have learned, and their head. Copies
+    know nothing of each other: how they are split into groups changes nothing.
+    """
+    group = copies_at_once(start, train)
+    for first in range(0, len(streams), group):
+        copies = slice(first, min(first + group, len(streams)))
+        layers = start.layers(trajectories[copies], train)
+        head = make_head(layers, rates[copies], optimizer, alike=start.config.start == "zero")
+        for position, classes in enumerate(streams[copies].unbind(1)):
+            head.learn(train[classes], position)
+            yield copies, position + 1, head
+
+
+def copies_at_once(start: Start, like: Tensor) -> int:
+    """How many copies fit into the device's budget: four numbers a weight (itself, Adam's two and one to work with)."""
+    weights = sum(math.prod(shape) for shape in start.shapes)
+    return max(1, BUDGET[like.device.type] // (4 * weights * like.element_size()))

@@ -1,0 +1,62 @@
+"""A trained representation: theta, and the W it was trained with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from kcciol.config import Config
+from kcciol.data.classset import ClassSet
+from kcciol.engine import checkpoint
+from kcciol.errors import UserError
+from kcciol.evaluation.features import Features
+from kcciol.problems.classification import Classification
+
+
+class Representation:
+    """h_theta with its parameters, ready to turn images into features."""
+
+    def __init__(self, config: Config, problem: Classification, Theta: Tensor) -> None:
+        self.config, self.problem, self.Theta = config, problem, Theta
+
+    @classmethod
+    def untrained(cls, config: Config, base: ClassSet, device: torch.device | str = "cpu") -> Representation:
+        """The random network that training would begin with."""
+        problem = Classification(config.net, base.image_shape, len(base))
+        return cls(config, problem, problem.init(config.seed).to(device))
+
+    @property
+    def W(self) -> dict[str, Tensor]:
+        return self.problem.W(self.Theta)
+
+    @torch.no_grad()
+    def features(self, images: Tensor, batch: int = 256) -> Tensor:
+        """Images (..., c, h, w) uint8 -> features (..., d) float32, on the representation's device."""
+        shape = tuple(images.shape[-3:])
+        if shape != self.problem.encoder.image_shape:
+            raise UserError(
+                f"The images are {shape} (channels, height, width), but the representation was trained on "
+                f"{self.problem.encoder.image_shape}: bring them to that size."
+            )
+        encoder, theta = self.problem.encoder, self.problem.theta(self.Theta)
+        flat = images.reshape(-1, *shape)
+        parts = []
+        for some in torch.split(flat, batch):
+            rows = encoder.rows(some.to(self.Theta.device))
+            parts.append(encoder.forward(theta, encoder.patches(rows, self.Theta.dtype))[0])
+        return torch.cat(parts).view(*images.shape[:-3], encoder.features)
+
+    def split_features(self, data: ClassSet, train_samples: int, test_samples: int) -> Features:
+        """Features of the first images of each class, to learn from, and of the next ones, held out."""
+        data.require(train_samples + test_samples, "evaluation (train_samples + test_samples)")
+        features = self.features(data.images[:, : train_samples + test_samples])
+        return Features(features[:, :train_samples], features[:, train_samples:])
+
+
+def load(path: Path | str, device: torch.device | str = "cpu") -> Representation:
+    """A representation from a file that training has written."""
+    saved = checkpoint.load(Path(path))
+    problem = Classification(saved.config.net, saved.image_shape, saved.base_classes)
+    return Representation(saved.config, problem, saved.vector(problem.layout, Path(path)).to(device))

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from kcciol.data import fetch
+from kcciol.errors import UserError
+
+FILES = {"images_background.zip": b"background" * 1000, "images_evaluation.zip": b"evaluation" * 1000}
+MD5 = {name: hashlib.md5(content).hexdigest() for name, content in FILES.items()}
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    requests = 0
+
+    def do_GET(self) -> None:
+        type(self).requests += 1
+        super().do_GET()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Path:
+    """The folder that the server hands out."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    for name, content in FILES.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.fixture
+def url(served: Path) -> Iterator[str]:
+    pytest.importorskip("pooch")
+    Quiet.requests = 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(served))) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "root"
+
+
+def names(root: Path) -> list[str]:
+    return sorted(p.name for p in root.iterdir())
+
+
+def test_both_zips_come_and_come_once(url: str, root: Path) -> None:
+    lines = fetch.fetch_omniglot(root, url, MD5)
+    assert len(lines) == 2
+    assert all("downloaded" in line for line in lines)
+    assert {name: (root / name).read_bytes() for name in names(root)} == FILES
+    assert Quiet.requests == 2
+    assert all("already there" in line for line in fetch.fetch_omniglot(root, url, MD5))
+    assert Quiet.requests == 2
+
+
+def test_a_folder_counts_as_there(url: str, root: Path) -> None:
+    (root / "omniglot-py" / "images_background").mkdir(parents=True)
+    fetch.fetch_omniglot(root, url, MD5)
+    assert names(root) == ["images_evaluation.zip", "omniglot-py"]
+
+
+def test_a_wrong_file_is_named_and_not_overwritten(url: str, root: Path) -> None:
+    root.mkdir(parents=True)
+    (root / "images_background.zip").write_bytes(b"mine")
+    with pytest.raises(UserError, match=r"images_background.zip is not the official file.*delete or move it"):
+        fetch.fetch_omniglot(root, url, MD5)
+    assert (root / "images_background.zip").read_bytes() == b"mine"
+    assert names(root) == ["images_background.zip"]
+
+
+def test_a_download_with_the_wrong_content_leaves_nothing(url: str, served: Path, root: Path) -> None:
+    (served / "images_background.zip").write_bytes(b"something else")
+    with pytest.raises(UserError, match="has not the md5"):
+        fetch.fetch_omniglot(root, url, MD5)
+    assert names(root) == []
+
+
+def test_a_missing_page_leaves_nothing(url: str, served: Path, root: Path) -> None:
+    (served / "images_evaluation.zip").unlink()
+    with pytest.raises(UserError, match=r"images_evaluation.zip could not be downloaded \(404") as caught:
+        fetch.fetch_omniglot(root, url, MD5)
+    assert f"put it at {root / 'images_evaluation.zip'}" in str(caught.value)
+    assert names(root) == ["images_background.zip"]
+
+
+def test_a_download_cut_short_leaves_nothing(url: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(handler: Quiet) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "10000")
+        handler.end_headers()
+        handler.wfile.write(b"background")
+
+    monkeypatch.setattr(Quiet, "do_GET", cut)
+    with pytest.raises(UserError, match="put it at"):
+        fetch.fetch_omniglot(root, url, MD5)
+    assert names(root) == []
+
+
+def test_no_network_is_one_sentence(root: Path) -> None:
+    pytest.importorskip("pooch")
+    with pytest.raises(UserError, match="could not be downloaded") as caught:
+        fetch.fetch_omniglot(root, "http://127.0.0.1:9", MD5)
+    assert f"put it at {root / 'images_background.zip'}" in str(caught.value)
+    assert "(no connection)" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert names(root) == []
+
+
+def test_a_root_that_cannot_be_made(tmp_path: Path) -> None:
+    pytest.importorskip("pooch")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="could not be downloaded"):
+        fetch.fetch_omniglot(tmp_path / "file" / "root", "http://127.0.0.1:9", MD5)
+
+
+def test_pooch_missing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(UserError, match=r"pip install 'kcciol\[download\]'"):
+        fetch.fetch_omniglot(root, "http://127.0.0.1:9", MD5)
+    assert not root.exists()

@@ -1,0 +1,168 @@
+"""The whole protocol on features that are easy or hard by construction, and the rules that choose the rate."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kcciol.config import EvaluationConfig
+from kcciol.errors import UserError
+from kcciol.evaluation import Features, evaluate
+from kcciol.evaluation.rates import choose_rate, holdout_part, pick, search_images
+
+W = {"weight": torch.zeros(6, 16), "bias": torch.zeros(6)}
+CONFIG = EvaluationConfig(
+    classes=(3, 6), trajectories=4, train_samples=5, test_samples=3, rates=(0.1, 0.01, 0.001), search_trajectories=2
+)
+
+
+def clusters(classes: int = 8, noise: float = 0.4, seed: int = 0) -> Features:
+    """Features around one centre a class: 5 to learn from, 3 held out."""
+    random = torch.Generator().manual_seed(seed)
+    centres = torch.randn(classes, 1, 16, generator=random)
+    images = (centres + noise * torch.randn(classes, 8, 16, generator=random)).relu()
+    return Features(images[:, :5], images[:, 5:])
+
+
+def without_seconds(result: dict[str, Any]) -> dict[str, Any]:
+    for length in result["classes"].values():
+        del length["seconds"]
+    return result
+
+
+def test_easy_classes_are_learned_and_the_result_is_json() -> None:
+    lines: list[str] = []
+    result = evaluate(clusters(), W, CONFIG, progress=lines.append).to_dict()
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert list(result["classes"]) == ["3", "6"]
+    six = result["classes"]["6"]
+    assert six["test"]["mean"] > 60
+    assert six["test"]["n"] == 4
+    assert set(six) == {"test", "train", "forgetting", "curve", "rate", "seconds"}
+    assert [point["classes_seen"] for point in six["curve"]] == [1, 2, 3, 4, 5, 6]
+    assert six["curve"][-1]["mean"] == pytest.approx(six["test"]["mean"])
+    assert len(six["forgetting"]["by_class"]) == 6
+    assert six["forgetting"]["by_class"][-1] == 0
+    assert six["rate"]["trajectories"] == 2
+    assert [score["rate"] for score in six["rate"]["scores"]] == [0.001, 0.01, 0.1]
+    assert len(lines) == 2
+    assert lines[1].startswith("6 classes: ")
+
+
+def test_same_config_same_result() -> None:
+    config = replace(CONFIG, start="kaiming", classes=(3,))
+    first, second = (without_seconds(evaluate(clusters(), W, config).to_dict()) for _ in range(2))
+    assert first == second
+    assert first != without_seconds(evaluate(clusters(), W, replace(config, seed=1)).to_dict())
+
+
+def test_constructed_forgetting() -> None:
+    """All classes look the same, so each new one replaces the one before: learned at once, then wholly forgotten."""
+    same = torch.ones(5, 4, 2)
+    config = EvaluationConfig(
+        classes=(5,), trajectories=3, train_samples=4, test_samples=4, optimizer="sgd", rates=(5,)
+    )
+    result = evaluate(Features(same, same), {"weight": torch.zeros(5, 2), "bias": torch.zeros(5)}, config)
+    length = result.classes[5]
+    assert length.forgetting_by_class == [100, 100, 100, 100, 0]
+    assert (length.forgetting.mean, length.forgetting.ci95) == (100, 0)
+    assert (length.test.mean, length.train.mean) == (20, 20)
+    assert [summary.mean for _, summary in length.curve] == pytest.approx([100, 50, 100 / 3, 25, 20])
+
+
+def test_train_and_test_images_are_told_apart() -> None:
+    """Held-out images of nothing but noise: what was learned scores high, what was held out at chance."""
+    features = clusters(noise=0.1)
+    random = torch.Generator().manual_seed(3)
+    result = evaluate(Features(features.train, torch.randn(8, 3, 16, generator=random).relu()), W, CONFIG)
+    assert result.classes[6].train.mean > 80
+    assert result.classes[6].test.mean < 50
+
+
+def test_divergence_is_wrong_not_a_crash() -> None:
+    features = clusters()
+    huge = Features(features.train * 1e30, features.test * 1e30)
+    length = evaluate(huge, W, replace(CONFIG, classes=(3,), optimizer="sgd", rates=(1e30,))).classes[3]
+    assert length.test.mean == 0
+
+
+@pytest.mark.parametrize("rule", ["holdout", "stream", "base"])
+def test_honest_rules_see_no_test_image(rule: Any) -> None:
+    novel, base = clusters(), clusters(seed=1)
+    poisoned = Features(novel.train, torch.full_like(novel.test, math.nan))
+    config = replace(CONFIG, rule=rule)
+    clean_choice = choose_rate(novel, base, W, config, 6)
+    assert choose_rate(poisoned, base, W, config, 6) == clean_choice
+    assert max(clean_choice.scores.values()) > 50
+
+
+def test_the_leaky_rule_does_see_them() -> None:
+    novel = clusters()
+    poisoned = Features(novel.train, torch.full_like(novel.test, math.nan))
+    choice = choose_rate(poisoned, None, W, replace(CONFIG, rule="leaky"), 6)
+    assert set(choice.scores.values()) == {0.0}
+    assert choice.rate == 0.001
+
+
+def test_holdout_scores_images_that_it_did_not_learn() -> None:
+    novel = clusters()
+    learned, scored = search_images(novel, None, CONFIG, 6)
+    assert torch.equal(torch.cat([learned, scored], dim=1), novel.train)
+    assert learned.shape[1] == 4
+    assert [holdout_part(n) for n in (2, 3, 4, 5, 10, 15, 30)] == [1, 2, 3, 4, 8, 12, 24]
+
+
+def test_ties_go_to_the_smaller_rate_and_edges_are_flagged() -> None:
+    assert pick("stream", [0.1, 0.2, 0.3], [5.0, 7.0, 7.0], 1).rate == 0.2
+    assert not pick("stream", [0.1, 0.2, 0.3], [5.0, 7.0, 7.0], 1).at_edge
+    assert pick("stream", [0.1, 0.2, 0.3], [9.0, 7.0, 7.0], 1).at_edge
+    assert pick("stream", [0.1, 0.2, 0.3], [5.0, 7.0, 8.0], 1).at_edge
+
+
+def test_one_rate_needs_no_search() -> None:
+    choice = choose_rate(clusters(), None, W, replace(CONFIG, rates=(0.02,)), 3)
+    assert (choice.rate, choice.scores, choice.trajectories, choice.at_edge) == (0.02, {}, 0, False)
+
+
+def hidden_W(width: int) -> dict[str, Tensor]:
+    return {
+        "hidden.weight": torch.randn(12, width, generator=torch.Generator().manual_seed(0)),
+        "hidden.bias": torch.zeros(12),
+        "weight": torch.zeros(6, 12),
+        "bias": torch.zeros(6),
+    }
+
+
+def test_hidden_layer_end_to_end() -> None:
+    result = evaluate(clusters(), hidden_W(16), replace(CONFIG, outputs=9, reinit="all"))
+    assert result.classes[3].test.mean > 50
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"classes": (3, 9)}, "9 classes, but there are 8 novel classes"),
+        ({"outputs": 5}, "evaluation.outputs is 5, but a trajectory has 6"),
+        ({"start": "meta", "outputs": 7}, "has 6 rows and 7 are needed"),
+        ({"rule": "base"}, "no base classes were given"),
+        ({"train_samples": 6}, "evaluation.train_samples is 6"),
+        ({"test_samples": 4}, "evaluation.test_samples is 4"),
+        ({"train_samples": 1}, "the rule 'holdout' needs 2 or more"),
+    ],
+)
+def test_mistakes_are_named(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        evaluate(clusters(), W, replace(CONFIG, **change))
+
+
+def test_mistakes_of_the_model_are_named() -> None:
+    with pytest.raises(UserError, match="W takes 15 features, but there are 16"):
+        evaluate(clusters(), hidden_W(15), CONFIG)
+    with pytest.raises(UserError, match="but there are 4 base classes"):
+        evaluate(clusters(), W, replace(CONFIG, rule="base"), base=clusters(classes=4))
