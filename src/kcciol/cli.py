@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     from kcciol.data.classset import ClassSet, Splits
 
 T = TypeVar("T")
-out = Console(highlight=False)
+out = Console(highlight=False, markup=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
+    # Threads that wait by spinning make a small network fifty times slower as soon as another program wants a core.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
         _print_help()

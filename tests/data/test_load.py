@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from kcciol import data
-from kcciol.config import DataConfig
 from kcciol.atomic import replacing
+from kcciol.config import DataConfig
 from kcciol.errors import UserError
 
 SMALL = DataConfig(name="glyphs", size=8, base_classes=5, novel_classes=3, samples=2)

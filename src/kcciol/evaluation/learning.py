@@ -29,7 +29,7 @@ def learn_streams(
         layers = start.layers(trajectories[copies], train)
         head = make_head(layers, rates[copies], optimizer, alike=start.config.start == "zero")
         for position, classes in enumerate(streams[copies].unbind(1)):
-            head.learn(train[classes], position)
+            head.learn(train.index_select(0, classes), position)
             yield copies, position + 1, head
 
 

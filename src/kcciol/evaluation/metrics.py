@@ -76,8 +76,8 @@ class Summary:
 def summarize(values: Tensor) -> Summary:
     """Mean, spread and Student's 95 % interval of values (n,).
 
-    >>> summarize(torch.tensor([1.0, 3.0]))
-    Summary(mean=2.0, std=1.4142135623730951, n=2, ci95=12.706204736432095)
+    >>> summarize(torch.tensor([3.0, 3.0]))
+    Summary(mean=3.0, std=0.0, n=2, ci95=0.0)
     """
     values, n = values.double().cpu(), len(values)
     mean = float(values.mean())

@@ -13,6 +13,7 @@ import math
 from importlib.util import find_spec
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,30 +26,33 @@ BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # torch.optim.Adam's defaults
 class Layer:
     """One matrix of each copy, (B, rows, columns), and its optimizer's state, which starts fresh."""
 
-    def __init__(self, weight: Tensor, rates: Tensor, optimizer: Optimizer) -> None:
-        """Takes over the memory of `weight`; rates are (B,)."""
+    def __init__(self, weight: Tensor, rates: Tensor, optimizer: Optimizer, fused: bool = False) -> None:
+        """Takes over the memory of `weight`; rates are (B,). With fused a kernel does `step`'s work elsewhere."""
         self.rates = rates[:, None, None]
         self.steps = 0
         self.adam = optimizer == "adam"
         self.weight = weight.div_(self.rates)
         self.moments = (torch.zeros_like(weight), torch.zeros_like(weight)) if self.adam else None
-        self.scratch: Tensor | None = None  # made when needed: the fused kernel does without
+        self.scratch = torch.empty_like(weight) if self.adam and not fused else None
         self.use(weight.shape[1])
 
     def use(self, rows: int) -> None:
         """Work on the first `rows` rows, until the next call."""
         self.rows = rows
         self.scaled = self.weight[:, :rows]
+        if self.moments is not None and self.scratch is not None:
+            self.adam_state = [buffer[:, :rows] for buffer in (*self.moments, self.scratch)]
 
     def spread(self, row: int, until: int) -> None:
         """Let the rows after `row` up to, not including, `until` be as that row is."""
         for buffer in (self.weight, *(self.moments or ())):
             buffer[:, row + 1 : until] = buffer[:, row : row + 1]
 
-    def outputs(self, x: Tensor, copies: slice = slice(None)) -> Tensor:
-        """W x of m examples for each of b copies: (b, m, columns) -> (b, m, rows)."""
+    def outputs(self, x: Tensor, copies: slice | None = None) -> Tensor:
+        """W x of m examples for each of b copies, None being all: (b, m, columns) -> (b, m, rows)."""
+        scaled, rates = (self.scaled, self.rates) if copies is None else (self.scaled[copies], self.rates[copies])
         # x W^T, not W x^T: on the CPU bmm is ten times slower at a matrix times a column than at a row times a matrix.
-        return torch.bmm(x, self.scaled[copies].mT).mul_(self.rates[copies])
+        return torch.bmm(x, scaled.mT).mul_(rates)
 
     def backward(self, delta: Tensor) -> Tensor:
         """W^T delta: (B, 1, rows) -> (B, 1, columns)."""
@@ -62,22 +66,28 @@ class Layer:
             return
         # torch.optim.Adam's arithmetic. Its denominator sqrt(v) / root + eps is multiplied through by root, which
         # saves a pass over all the weights.
-        if self.scratch is None:
-            self.scratch = torch.empty_like(self.weight)
-        assert self.moments is not None
-        mean, square, scratch = (buffer[:, : self.rows] for buffer in (*self.moments, self.scratch))
+        mean, square, scratch = self.adam_state
         gradient = torch.mul(delta.mT, x, out=scratch)
         mean.lerp_(gradient, 1 - BETA1)
         square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
         step, eps = adam_scalars(self.steps)
-        denominator = torch.sqrt(square, out=scratch).add_(eps)
-        self.scaled.addcdiv_(mean, denominator, value=-step)
+        square_root(square, scratch)
+        self.scaled.addcdiv_(mean, scratch.add_(eps), value=-step)
 
 
 def adam_scalars(t: int) -> tuple[float, float]:
     """Adam's step for rate 1 and its eps at step t, so that the update is step * m / (sqrt(v) + eps)."""
     root = math.sqrt(1 - BETA2**t)
     return root / (1 - BETA1**t), EPS * root
+
+
+def square_root(values: Tensor, out: Tensor) -> None:
+    """The square root of each value, into out."""
+    if values.is_cuda or values.numel() > 2**16:
+        torch.sqrt(values, out=out)
+    else:
+        # torch shares even a small square root among threads, and on a busy machine waits milliseconds for them.
+        np.sqrt(values.numpy(), out=out.numpy())
 
 
 class LinearHead:
@@ -91,12 +101,12 @@ class LinearHead:
         self, layers: list[Tensor], rates: Tensor, optimizer: Optimizer, alike: bool = False, fused: bool | None = None
     ) -> None:
         """alike says that all rows start equal; fused takes the Triton kernel, None meaning where it can."""
-        self.layer = Layer(layers[0], rates, optimizer)
+        can_fuse = rates.is_cuda and layers[0].dtype == torch.float32 and find_spec("triton") is not None
+        self.fused = can_fuse if fused is None else fused
+        self.layer = Layer(layers[0], rates, optimizer, self.fused)
         self.outputs = layers[0].shape[1]
         if alike:
             self.layer.use(1)
-        can_fuse = rates.is_cuda and layers[0].dtype == torch.float32 and find_spec("triton") is not None
-        self.fused = can_fuse if fused is None else fused
 
     def learn(self, images: Tensor, label: int) -> None:
         """Learn images (B, S, columns) of one class, the next S examples of every copy, each exactly once."""

@@ -1,0 +1,144 @@
+"""What must hold on a GPU: the kernels equal their plain forms, a graph equals eager steps, a resumed run the whole one."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from kcciol.config import Config
+from kcciol.data.classset import ClassSet, Splits
+from kcciol.engine import checkpoint
+from kcciol.engine.execute import executor, set_precision
+from kcciol.kernels import scan
+from kcciol.meta import adam
+from kcciol.meta.inner import Labels
+from kcciol.meta.lowrank import LinearLowRank
+from kcciol.meta.mask import get_mask
+from kcciol.meta.outer import meta_gradient
+from kcciol.meta.phases import train
+from kcciol.meta.step import MetaStep
+from kcciol.problems.classification import Classification
+
+pytestmark = pytest.mark.cuda
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    return float((a.double().cpu() - b.double().cpu()).norm() / b.double().norm())
+
+
+@pytest.mark.parametrize(("t", "k", "c"), [(1, 10, 963), (2, 25, 963), (3, 7, 50), (1, 1, 3)])
+def test_scans(t: int, k: int, c: int) -> None:
+    torch.manual_seed(0)
+    z, P = torch.randn(t, k, 64).double(), torch.randn(t, k + 3, c).double()[:, :k]
+    G, y = z @ z.mT / 64 + 1, torch.randint(0, c, (t, k))
+    p = scan.softmax_scan(P, G, y, 0.5)
+    P_gpu = torch.cat([P, P], 1).float().cuda()[:, :k]  # a slice, as in the inner loop
+    assert distance(scan.softmax_scan(P_gpu, G.float().cuda(), y.cuda(), 0.5), p) < 1e-5
+    start, offset = torch.randn(2, t, k, c).double().unbind()
+    for reverse in (False, True):
+        for extra in (None, offset):
+            plain = scan.jacobian_scan(start, G, p, 0.5, reverse, extra)
+            gpu = [x if x is None else x.float().cuda() for x in (start, G, p, extra)]
+            fast = scan.jacobian_scan(gpu[0], gpu[1], gpu[2], 0.5, reverse, gpu[3])  # type: ignore[arg-type]
+            assert distance(fast, plain) < 1e-5
+
+
+@pytest.mark.parametrize(("gamma", "clamp"), [(0.0, 0.0), (1e-2, 5.0)])
+def test_adam(gamma: float, clamp: float) -> None:
+    torch.manual_seed(0)
+    Theta = torch.randn(100_003)
+    copy, scales = Theta.cuda(), adam.scales(6, 1e-3)
+    states = adam.Adam.new(Theta), adam.Adam.new(copy)
+    for step in range(6):
+        g = 4 * torch.randn(100_003)
+        adam.update_(Theta, g, states[0], scales[step], gamma, clamp)
+        adam.update_(copy, g.cuda(), states[1], scales[step].cuda(), gamma, clamp)
+    torch.testing.assert_close(copy.cpu(), Theta, rtol=1e-5, atol=1e-6)
+    adam.update_(copy, torch.full_like(copy, float("nan")), states[1], scales[5].cuda(), gamma, clamp)
+    assert copy.isnan().all()  # the clamp must not hide what went wrong
+
+
+@pytest.mark.parametrize("order", ["exact", "first"])
+@pytest.mark.parametrize(("precision", "bound"), [("float32", 1e-4), ("tf32", 1e-2), ("bf16", 5e-2)])
+def test_the_meta_gradient_on_the_gpu(tiny: Config, order: str, precision: str, bound: float) -> None:
+    torch.manual_seed(0)
+    net = dataclasses.replace(tiny.net, channels=64, strides=(2, 1, 2))
+    problem = Classification(net, (1, 28, 28), 50)
+    Theta = problem.init(0)
+    y = Labels(torch.arange(3).repeat_interleave(4)[None], torch.arange(20)[None])
+    rows = problem.encoder.rows(torch.randint(0, 256, (32, 1, 28, 28), dtype=torch.uint8))
+    mask = get_mask(problem.layout, Theta, tiny.mask)
+    inner = LinearLowRank(problem.head, 0.01, order)  # type: ignore[arg-type]
+    true = meta_gradient(problem, Theta.double(), rows, y, inner, mask.double(), 1e-3)
+    dtype = set_precision(dataclasses.replace(tiny.engine, precision=precision), torch.device("cuda"))
+    there = Labels(y.train.cuda(), y.val.cuda())
+    got = meta_gradient(problem, Theta.cuda(), rows.cuda(), there, inner, mask.cuda(), 1e-3, dtype)
+    assert distance(got.loss, true.loss) < bound
+    assert distance(got.gradient, true.gradient) < bound
+
+
+def gpu_config(config: Config, graph: bool = True, precision: str = "bf16") -> Config:
+    engine = dataclasses.replace(config.engine, device="cuda", graph=graph, precision=precision, checkpoint_every=60)
+    phases = {f"phase{i}": dataclasses.replace(p, steps=300) for i, p in enumerate(config.phases, 1)}
+    return dataclasses.replace(config, engine=engine, **phases)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_graph_does_what_eager_steps_do(tiny: Config, tiny_data: Splits, number: int) -> None:
+    results = []
+    for graph in (False, True):
+        config = gpu_config(tiny, graph)
+        problem = Classification(config.net, tiny_data.base.image_shape, len(tiny_data.base))
+        Theta = problem.init(0).cuda()
+        step = MetaStep(problem, tiny_data.base, config, config.phases[number - 1], Theta, number)
+        step.precision = set_precision(config.engine, Theta.device)
+        if number == 3:
+            step.mask = get_mask(problem.layout, Theta, config.mask)
+        step.load_block(0, 0)
+        run = executor(step, step.state, graph)
+        for _ in range(20):
+            run()
+        results.append(Theta.cpu())
+        assert int(step.step) == 20
+    assert torch.equal(*results)
+
+
+def test_killed_and_resumed_on_the_gpu(tiny: Config, tiny_data: Splits, tmp_path: Path) -> None:
+    config = gpu_config(tiny)
+    train(config, tiny_data.base, tmp_path / "whole", quiet=True)
+    _resume_after_losing_the_end(config, tiny_data.base, tmp_path)
+
+
+def _resume_after_losing_the_end(config: Config, base: ClassSet, tmp_path: Path) -> None:
+    """A run cut off after a checkpoint in the middle of phase 3 is what a killed process leaves."""
+    import kcciol.meta.phases as phases
+
+    class Killed(BaseException):
+        pass
+
+    real, count = MetaStep.load_block, 0
+
+    def dying(self: MetaStep, block: int, slot: int) -> None:
+        nonlocal count
+        count += 1
+        if count == 6:  # the second block of phase 3
+            raise Killed
+        real(self, block, slot)
+
+    MetaStep.load_block = dying  # type: ignore[method-assign]
+    try:
+        with pytest.raises(Killed):
+            phases.train(config, base, tmp_path / "cut", quiet=True)
+    finally:
+        MetaStep.load_block = real  # type: ignore[method-assign]
+    saved = checkpoint.load(tmp_path / "cut" / "checkpoint.safetensors")
+    assert (saved.phase, saved.step) == (3, 240)
+    phases.train(config, base, tmp_path / "cut", resume=True, quiet=True)
+    for name in ("phase1", "phase2", "phase3", "checkpoint"):
+        one = checkpoint.load(tmp_path / "whole" / f"{name}.safetensors").tensors
+        two = checkpoint.load(tmp_path / "cut" / f"{name}.safetensors").tensors
+        assert all(torch.equal(one[key], two[key]) for key in one)
