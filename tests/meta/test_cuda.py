@@ -1,9 +1,10 @@
-"""What must hold on a GPU: the kernels equal their plain forms, a graph equals eager steps, a resumed run the whole one."""
+"""What must hold on a GPU: kernels equal their plain forms, a graph equals eager steps, a resumed run a whole one."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -64,7 +65,7 @@ def test_adam(gamma: float, clamp: float) -> None:
 
 @pytest.mark.parametrize("order", ["exact", "first"])
 @pytest.mark.parametrize(("precision", "bound"), [("float32", 1e-4), ("tf32", 1e-2), ("bf16", 5e-2)])
-def test_the_meta_gradient_on_the_gpu(tiny: Config, order: str, precision: str, bound: float) -> None:
+def test_the_meta_gradient_on_the_gpu(tiny: Config, order: Any, precision: Any, bound: float) -> None:
     torch.manual_seed(0)
     net = dataclasses.replace(tiny.net, channels=64, strides=(2, 1, 2))
     problem = Classification(net, (1, 28, 28), 50)
@@ -72,7 +73,7 @@ def test_the_meta_gradient_on_the_gpu(tiny: Config, order: str, precision: str, 
     y = Labels(torch.arange(3).repeat_interleave(4)[None], torch.arange(20)[None])
     rows = problem.encoder.rows(torch.randint(0, 256, (32, 1, 28, 28), dtype=torch.uint8))
     mask = get_mask(problem.layout, Theta, tiny.mask)
-    inner = LinearLowRank(problem.head, 0.01, order)  # type: ignore[arg-type]
+    inner = LinearLowRank(problem.head, 0.01, order)
     true = meta_gradient(problem, Theta.double(), rows, y, inner, mask.double(), 1e-3)
     dtype = set_precision(dataclasses.replace(tiny.engine, precision=precision), torch.device("cuda"))
     there = Labels(y.train.cuda(), y.val.cuda())
@@ -81,7 +82,7 @@ def test_the_meta_gradient_on_the_gpu(tiny: Config, order: str, precision: str, 
     assert distance(got.gradient, true.gradient) < bound
 
 
-def gpu_config(config: Config, graph: bool = True, precision: str = "bf16") -> Config:
+def gpu_config(config: Config, graph: bool = True, precision: Any = "bf16") -> Config:
     engine = dataclasses.replace(config.engine, device="cuda", graph=graph, precision=precision, checkpoint_every=60)
     phases = {f"phase{i}": dataclasses.replace(p, steps=300) for i, p in enumerate(config.phases, 1)}
     return dataclasses.replace(config, engine=engine, **phases)  # type: ignore[arg-type]

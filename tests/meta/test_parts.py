@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,7 +110,7 @@ def test_too_much_asked_of_the_data() -> None:
         Sampler(ragged(), TrajectoryConfig(support=1, remember=25))
 
 
-def make_step(config: Config, data: Splits, reset: str, gamma: float = 0.0) -> MetaStep:
+def make_step(config: Config, data: Splits, reset: Any, gamma: float = 0.0) -> MetaStep:
     config = dataclasses.replace(config, meta=dataclasses.replace(config.meta, reset=reset))
     phase = dataclasses.replace(config.phase1, gamma=gamma, beta=0.0)
     problem = Classification(config.net, data.base.image_shape, len(data.base))

@@ -40,7 +40,12 @@ def record() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree, marked when it has changes; none when kcciol is installed from a package."""
+    """The commit of the source tree, marked when it has changes; none when kcciol is installed from a package.
+
+    Where the source is copied without its history, the variable KCCIOL_COMMIT can say it.
+    """
+    if named := os.environ.get("KCCIOL_COMMIT"):
+        return named
     folder = Path(__file__).parent
     if not any((parent / ".git").exists() for parent in folder.parents):
         return None
