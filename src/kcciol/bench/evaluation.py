@@ -109,7 +109,9 @@ def _full_size(device: torch.device, say: Callable[[str], None]) -> dict[str, An
     features = torch.rand(650, 20, 2304, generator=generator).sub_(0.7).relu_().to(device)
     novel = Features(features[:, :15], features[:, 15:])
     W = {"weight": torch.zeros(963, 2304, device=device), "bias": torch.zeros(963, device=device)}
-    settings = EvaluationConfig(search_trajectories=50, rule="leaky")  # what is timed is learning, not the choice
+    settings = EvaluationConfig(
+        search_trajectories=50, rule="leaky", rates=tuple(10**-i for i in (2, 2.5, 3, 3.25, 3.5, 3.75, 4, 4.5))
+    )  # what is timed is learning, not the choice
     choose_rate(novel, None, W, settings, 2)  # warm up
     seconds = {}
     for n in settings.classes:

@@ -10,7 +10,6 @@ are proportional to it), all copies share the same scalars, and only the (B, row
 from __future__ import annotations
 
 import math
-from importlib.util import find_spec
 from typing import Literal
 
 import numpy as np
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from kcciol.evaluation.features import with_one
+from kcciol.kernels import have_triton
 
 Optimizer = Literal["adam", "sgd"]
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # torch.optim.Adam's defaults
@@ -101,7 +101,7 @@ class LinearHead:
         self, layers: list[Tensor], rates: Tensor, optimizer: Optimizer, alike: bool = False, fused: bool | None = None
     ) -> None:
         """alike says that all rows start equal; fused takes the Triton kernel, None meaning where it can."""
-        can_fuse = rates.is_cuda and layers[0].dtype == torch.float32 and find_spec("triton") is not None
+        can_fuse = rates.is_cuda and layers[0].dtype == torch.float32 and have_triton()
         self.fused = can_fuse if fused is None else fused
         self.layer = Layer(layers[0], rates, optimizer, self.fused)
         self.outputs = layers[0].shape[1]

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kcciol.kernels import have_triton
+
 
 def product(x: Tensor, w: Tensor, stride: int) -> Tensor:
     """(n, c, h, w) * (o, c, 3, 3) -> (n, o, h', w')."""
@@ -40,7 +42,22 @@ def _backward(g: Tensor, x: Tensor, w: Tensor, stride: int, want: tuple[bool, bo
     return gx, gw
 
 
-def relu_grad(g: Tensor, output: Tensor) -> Tensor:
-    """g where the rectifier's output is positive, else zero."""
+def relu_grad(
+    g: Tensor, output: Tensor, more: Tensor | None = None, bias: Tensor | None = None, sums: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """g + more + bias where the rectifier's output is positive, else zero; and when asked its sum for each channel.
+
+    Such sums are the gradients of the biases. On a GPU it is one kernel: memory, not arithmetic, is what it costs.
+    """
+    if g.is_cuda and g.dtype in (torch.bfloat16, torch.float32) and have_triton():
+        from kcciol.kernels import relu_triton
+
+        last = torch.channels_last
+        tensors = [t if t is None else t.contiguous(memory_format=last) for t in (g, output, more)]
+        return relu_triton.relu_grad(tensors[0], tensors[1], tensors[2], bias, sums)  # type: ignore[arg-type]
+    if more is not None:
+        g = g + more
+    if bias is not None:
+        g = g + bias[:, None, None]
     result: Tensor = torch.ops.aten.threshold_backward.default(g, output, 0)
-    return result
+    return result, result.sum((0, 2, 3)) if sums else None

@@ -150,12 +150,13 @@ class Encoder:
         g = self._image(u, -1)
         for layer in range(len(self.strides), 1, -1):
             stride, w, x = self.strides[layer - 1], theta[f"conv{layer}.weight"], tape.outputs[layer - 2]
-            g = conv.relu_grad(g, tape.outputs[layer - 1])
+            g, bias = conv.relu_grad(g, tape.outputs[layer - 1], sums=True)
+            assert bias is not None
             tape.cotangents.insert(0, g)
             gradient[f"conv{layer}.weight"] = conv.weight_grad(g, x, w, stride)
-            gradient[f"conv{layer}.bias"] = g.sum((0, 2, 3))
+            gradient[f"conv{layer}.bias"] = bias
             g = conv.input_grad(g, w, x, stride)
-        g = conv.relu_grad(g, tape.outputs[0])
+        g, _ = conv.relu_grad(g, tape.outputs[0])
         tape.cotangents.insert(0, g)
         gradient |= self._first_gradient(tape.patches, g)
         return gradient
@@ -170,28 +171,28 @@ class Encoder:
     def tangent(self, theta: Theta, tape: Tape, v: Theta) -> Tensor:
         """The derivative of the features along v, (n, d)."""
         flat = tape.patches @ self._first(v, tape.patches)
-        a = conv.relu_grad(self._image(flat, 0), tape.outputs[0])
+        a, _ = conv.relu_grad(self._image(flat, 0), tape.outputs[0])
         tape.tangents.append(a)
         for layer, stride in enumerate(self.strides[1:], 2):
             along_x = conv.product(a, theta[f"conv{layer}.weight"], stride)
             along_w = conv.product(tape.outputs[layer - 2], v[f"conv{layer}.weight"], stride)
-            along_w += v[f"conv{layer}.bias"][:, None, None]
-            a = conv.relu_grad(along_w.add_(along_x), tape.outputs[layer - 1])
+            a, _ = conv.relu_grad(along_w, tape.outputs[layer - 1], along_x, v[f"conv{layer}.bias"])
             tape.tangents.append(a)
         return a.permute(0, 2, 3, 1).reshape(len(a), -1)
 
     def tangent_backward(self, theta: Theta, tape: Tape, v: Theta, udot: Tensor) -> dict[str, Tensor]:
         """The derivative of `backward`'s result along v, when u itself moves by udot (n, d)."""
         moved: dict[str, Tensor] = {}
-        gdot = self._image(udot, -1)
+        gdot, more = self._image(udot, -1), None
         for layer in range(len(self.strides), 1, -1):
             stride, x, xdot = self.strides[layer - 1], tape.outputs[layer - 2], tape.tangents[layer - 2]
             w, wdot, g = theta[f"conv{layer}.weight"], v[f"conv{layer}.weight"], tape.cotangents[layer - 1]
-            gdot = conv.relu_grad(gdot, tape.outputs[layer - 1])
+            gdot, bias = conv.relu_grad(gdot, tape.outputs[layer - 1], more, sums=True)
+            assert bias is not None
             moved[f"conv{layer}.weight"] = conv.weight_grad(gdot, x, w, stride).add_(
                 conv.weight_grad(g, xdot, w, stride)
             )
-            moved[f"conv{layer}.bias"] = gdot.sum((0, 2, 3))
-            gdot = conv.input_grad(gdot, w, x, stride).add_(conv.input_grad(g, wdot, x, stride))
-        gdot = conv.relu_grad(gdot, tape.outputs[0])
+            moved[f"conv{layer}.bias"] = bias
+            gdot, more = conv.input_grad(gdot, w, x, stride), conv.input_grad(g, wdot, x, stride)
+        gdot, _ = conv.relu_grad(gdot, tape.outputs[0], more)
         return moved | self._first_gradient(tape.patches, gdot)

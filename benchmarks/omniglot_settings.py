@@ -1,0 +1,111 @@
+"""Choosing Omniglot's settings without novel classes: train on 763 base classes, evaluate on the other 200.
+
+    python benchmarks/omniglot_settings.py --root data --out results/omniglot-settings.json
+
+Each candidate is a preset with some settings changed. What is chosen goes into the presets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+
+from kcciol.atomic import write_json
+from kcciol.config import Config, from_dict, preset, to_dict
+from kcciol.data import load as load_data
+from kcciol.data.classset import Splits
+from kcciol.engine.execute import pick_device
+from kcciol.engine.record import record
+from kcciol.measure import measure
+from kcciol.meta.phases import train
+from kcciol.representation import Representation
+from kcciol.representation import load as load_representation
+
+
+@dataclass(frozen=True)
+class Options:
+    root: str = "data"
+    """Where Omniglot lies."""
+    runs: Path = Path("runs/omniglot-settings")
+    """Where the runs are kept."""
+    out: Path = Path("results/omniglot-settings.json")
+    """The file to write."""
+    only: tuple[str, ...] = ()
+    """Names of candidates; none means all."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A preset with changes; perhaps beginning after the phase 1 of another candidate."""
+
+    preset: str
+    changes: dict[str, dict[str, Any]]
+    start: str | None = None
+
+
+NO_MORE = {"phase2": {"steps": 0}, "phase3": {"steps": 0}}
+PHASE1 = f"{preset('omniglot').data.train_samples} images a class"
+CANDIDATES = {
+    "15 images a class": Candidate("omniglot", {"data": {"train_samples": 15}, **NO_MORE}),
+    "20 images a class": Candidate("omniglot", {"data": {"train_samples": 20}, **NO_MORE}),
+    "paper": Candidate("omniglot-paper", {}),
+    "phases 2 and 3": Candidate("omniglot", {}, PHASE1),
+    "control": Candidate("omniglot", {"phase2": {"gamma": 0.0}, "phase3": {"lam": 0.0}}, PHASE1),
+    "gamma 2e-4": Candidate("omniglot", {"phase2": {"gamma": 2e-4}}, PHASE1),
+    "lambda 5e-3": Candidate("omniglot", {"phase3": {"lam": 5e-3}}, PHASE1),
+}
+EVALUATIONS: dict[str, dict[str, Any]] = {
+    "a row for each class": {"outputs": 0},
+    "1000 rows": {"outputs": 1000},
+}
+
+
+def main(options: Options) -> None:
+    results: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
+    data: dict[int, Splits] = {}
+    for name in options.only or CANDIDATES:
+        candidate = CANDIDATES[name]
+        config = changed(preset(candidate.preset), {"data": {"root": options.root, "validation_classes": 200}})
+        config = changed(config, candidate.changes)
+        splits = data.setdefault(0, load_data(config.data))
+        start = options.runs / candidate.start / "phase1.safetensors" if candidate.start else None
+        clock = time.monotonic()
+        folder = train(config, splits.base, options.runs / name, start=start, quiet=True)
+        torch.cuda.empty_cache()
+        print(f"{name}: trained in {time.monotonic() - clock:.1f} s", flush=True)
+        results[name] = {"config": to_dict(config), "record": record(), "phases": {}}
+        for phase in (1, 2, 3):
+            if folder.phase(phase).exists():
+                representation = load_representation(folder.phase(phase), pick_device("auto"))
+                results[name]["phases"][phase] = evaluate(representation, splits)
+        write_json(options.out, results)
+
+
+def evaluate(representation: Representation, splits: Splits) -> dict[str, Any]:
+    """Accuracy on held-out images of the base classes kept out of training, by kind of evaluation and classes."""
+    measured: dict[str, Any] = {}
+    for kind, change in EVALUATIONS.items():
+        evaluation = dataclasses.replace(representation.config.evaluation, **change)
+        cells = measure(representation, splits, evaluation, "validation")["classes"]
+        measured[kind] = {n: {**c["test"], "rate": c["rate"]["chosen"]} for n, c in cells.items()}
+        row = " / ".join(f"{c['mean']:.1f} (rate {c['rate']:g})" for c in measured[kind].values())
+        print(f"  {kind}: {row}", flush=True)
+    return measured
+
+
+def changed(config: Config, changes: dict[str, dict[str, Any]]) -> Config:
+    values = to_dict(config)
+    for section, change in changes.items():
+        values[section] |= change
+    return from_dict(Config, values)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))

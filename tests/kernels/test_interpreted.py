@@ -1,0 +1,62 @@
+"""The Triton kernels of the meta-step, run by Triton's interpreter on the CPU, equal their plain forms."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kcciol.kernels import have_triton
+
+CHECK = """
+import torch
+from kcciol.kernels import adam_triton, relu_triton, scan, scan_triton
+from kcciol.meta import adam
+from kcciol.nets import convolution
+torch.manual_seed(0)
+close = lambda a, b: torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+z, P = torch.randn(2, 4, 8), torch.randn(2, 7, 21)[:, :4]
+G, y = z @ z.mT / 8 + 1, torch.randint(0, 21, (2, 4))
+p = scan.softmax_scan(P, G, y, 0.5)
+close(scan_triton.softmax_scan(P, G, y, 0.5), p)
+start, offset = torch.randn(2, 2, 4, 21).unbind()
+for reverse in (False, True):
+    for extra in (None, offset):
+        arguments = (start, G, p, 0.5, reverse, extra)
+        close(scan_triton.jacobian_scan(*arguments), scan.jacobian_scan(*arguments))
+
+a, b = torch.randn(1500), None
+b, g = a.clone(), 4 * torch.randn(1500)
+one, two, scale = adam.Adam.new(a), adam.Adam.new(b), adam.scales(1, 1e-2)[0]
+adam.update_(a, g, one, scale, 0.1, 2.0)
+adam_triton.update_(b, g, two.m, two.v, scale, 0.1, 2.0, (adam.BETA1, adam.BETA2, adam.EPS))
+close(b, a)
+
+last = dict(memory_format=torch.channels_last)
+g, more, output = (torch.randn(3, 5, 7, 6).to(**last) for _ in range(3))
+output, bias = output.relu(), torch.randn(5)
+for extra in (None, more):
+    for shift in (None, bias):
+        for sums in (False, True):
+            fast, plain = (f(g, output, extra, shift, sums) for f in (relu_triton.relu_grad, convolution.relu_grad))
+            close(fast[0], plain[0])
+            assert (fast[1] is None) == (not sums)
+            if sums:
+                close(fast[1], plain[1])
+print("equal")
+"""
+
+
+@pytest.mark.skipif(not have_triton(), reason="Triton is not installed; the CUDA builds of PyTorch bring it")
+def test_kernels_equal_their_plain_forms() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", CHECK],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stdout.strip() == "equal", result.stderr
