@@ -20,11 +20,10 @@ import torch
 import tyro
 
 from kcciol.atomic import write_json
-from kcciol.config import Config, preset, to_dict
+from kcciol.config import Config, preset
 from kcciol.data import load as load_data
 from kcciol.data.classset import Splits
 from kcciol.engine.execute import pick_device
-from kcciol.engine.record import record
 from kcciol.measure import measure
 from kcciol.meta.phases import train
 from kcciol.representation import load as load_representation
@@ -115,10 +114,8 @@ def table(options: Options) -> dict[str, Any]:
         "columns": [*COLUMNS, "paper"],
         "rows": rows,
         "seeds": list(options.seeds),
-        "settings": {
-            column: to_dict(settings(name, is_control, 0, "data")) for column, (name, is_control, _) in COLUMNS.items()
-        },
-        "record": parts["omniglot"][0]["record"] | {"written": record()["time"]},
+        "settings": {c: p[0]["config"] | {"evaluation": p[0]["evaluation"]} for c, p in parts.items()},
+        "record": {c: p[0]["record"] for c, p in parts.items()},
     }
 
 

@@ -64,6 +64,8 @@ CANDIDATES = {
 EVALUATIONS: dict[str, dict[str, Any]] = {
     "a row for each class": {"outputs": 0},
     "1000 rows": {"outputs": 1000},
+    "rule holdout": {"rule": "holdout"},
+    "rule leaky, for comparison": {"rule": "leaky"},
 }
 
 

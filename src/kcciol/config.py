@@ -192,9 +192,9 @@ class EvaluationConfig:
     """What updates W."""
     rates: tuple[float, ...] = (1e-2, 3.2e-3, 1.8e-3, 1e-3, 5.6e-4, 3.2e-4, 1.8e-4, 1e-4, 5.6e-5, 3.2e-5)
     """Rates to choose from."""
-    rule: Literal["holdout", "stream", "base", "leaky"] = "holdout"
-    """How the rate is chosen. holdout: learn a part of each class's training images, score on the others. stream: score
-    on the training images themselves. base: score on held-out images of base classes. leaky: score on the novel
+    rule: Literal["stream", "holdout", "base", "leaky"] = "stream"
+    """How the rate is chosen. stream: score on the training images themselves. holdout: learn a part of each class's
+    training images, score on the others. base: score on held-out images of base classes. leaky: score on the novel
     classes' test images, as the reference code does; for comparison only."""
     search_trajectories: int = 20
     """Trajectories that the choice is made on; others than those reported."""

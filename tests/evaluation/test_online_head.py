@@ -165,7 +165,7 @@ def test_each_example_exactly_once_in_order(optimizer: Any, monkeypatch: pytest.
 def compare_fused(device: str, copies: int = 3, outputs: int = 9, width: int = 600, samples: int = 3) -> None:
     """The Triton kernel against torch's operations, three classes, both optimizers, rows alike or not."""
     train = with_one(images(copies + 2, samples, width).float().to(device))
-    rates = torch.logspace(-3, -2, copies, device=device)
+    rates = torch.logspace(-4, -3, copies, device=device)  # at ten times these, float32 itself is chaotic
     start = torch.linspace(-0.01, 0.01, outputs * train.shape[2], device=device).view(outputs, -1)
     optimizers: tuple[Optimizer, ...] = ("adam", "sgd")
     for optimizer, alike in product(optimizers, (False, True)):

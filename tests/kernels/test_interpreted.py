@@ -34,6 +34,8 @@ one, two, scale = adam.Adam.new(a), adam.Adam.new(b), adam.scales(1, 1e-2)[0]
 adam.update_(a, g, one, scale, 0.1, 2.0)
 adam_triton.update_(b, g, two.m, two.v, scale, 0.1, 2.0, (adam.BETA1, adam.BETA2, adam.EPS))
 close(b, a)
+adam_triton.update_(b, g * float("nan"), two.m, two.v, scale, 0.1, 2.0, (adam.BETA1, adam.BETA2, adam.EPS))
+assert b.isnan().all()
 
 last = dict(memory_format=torch.channels_last)
 g, more, output = (torch.randn(3, 5, 7, 6).to(**last) for _ in range(3))

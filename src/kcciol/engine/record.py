@@ -20,7 +20,7 @@ import kcciol
 def record() -> dict[str, Any]:
     """A JSON-ready description of this process and machine."""
     return {
-        "command": shlex.join(["kcciol", *sys.argv[1:]]),
+        "command": command(sys.argv),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
         "versions": {
@@ -37,6 +37,18 @@ def record() -> dict[str, Any]:
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
     }
+
+
+def command(words: list[str]) -> str:
+    """A command line without the folders of one machine.
+
+    >>> command(["/home/me/bin/kcciol", "train", "omniglot", "--out", "/home/me/runs/a", "--data.root", "data"])
+    'kcciol train omniglot --out a --data.root data'
+    """
+    program = Path(words[0]).name if words else "kcciol"
+    shown = ["kcciol" if program == "__main__.py" else program]
+    shown += [Path(word).name if Path(word).is_absolute() else word for word in words[1:]]
+    return shlex.join(shown)
 
 
 def _commit() -> str | None:

@@ -21,7 +21,7 @@ from kcciol.engine.tensorboard import scalar_writer
 from kcciol.errors import UserError
 from kcciol.meta.mask import get_mask
 from kcciol.meta.step import MetaStep
-from kcciol.meta.trajectory import BLOCK
+from kcciol.meta.trajectory import BLOCK, Sampler
 from kcciol.problems.classification import Classification
 
 
@@ -45,17 +45,16 @@ def train(
     problem = Classification(config.net, base.image_shape, len(base))
     if config.data.train_samples:
         base = base.first_samples(config.data.train_samples)
+    Sampler(base, config.trajectory)  # what the data cannot give is said before anything is written
     folder = RunFolder(Path(out))
     if resume:
         folder.reopen(config)
-    else:
-        folder.create(config)
-    Theta = problem.init(config.seed)  # Algorithm 1, line 1
-    at = None
     source = folder.checkpoint if resume and folder.checkpoint.exists() else start
-    if source is not None:
-        at = checkpoint.load(source)
-        Theta = at.vector(problem.layout, source)
+    at = checkpoint.load(source) if source is not None else None
+    Theta = problem.init(config.seed) if at is None else at.vector(problem.layout, source)  # Algorithm 1, line 1
+    if not resume:
+        folder.create(config)
+    elif at is not None:
         folder.rewind_metrics(at.phase, at.step)
     Theta = Theta.to(device)
     steps = tuple(phase.steps for phase in config.phases)

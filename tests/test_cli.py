@@ -1,0 +1,166 @@
+"""The commands as a user types them: what they do, and what they say to bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from kcciol.cli import COMMANDS, main
+from kcciol.config import Config, to_toml
+
+TINY_QUICKSTART = [
+    *("--data.size", "16", "--data.base-classes", "12", "--data.novel-classes", "8", "--net.channels", "6"),
+    *("--net.strides", "2", "1", "--phase1.steps", "12", "--phase2.steps", "5", "--phase3.steps", "5"),
+    *("--trajectory.classes", "2", "--trajectory.remember", "5", "--evaluation.classes", "2", "4"),
+    *("--evaluation.trajectories", "10", "--evaluation.search-trajectories", "2", "--engine.device", "cpu"),
+]
+
+
+@pytest.fixture(scope="module")
+def run(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "tiny.toml").write_text(to_toml(tiny))
+    assert main(["train", str(folder / "tiny.toml"), "--out", str(folder / "run"), "--quiet"]) == 0
+    return folder / "run"
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_help_explains_every_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code: int | str | None = main([command, "--help"])
+    except SystemExit as end:
+        code = end.code
+    assert code == 0
+    assert "usage" in capsys.readouterr().out.lower()
+
+
+def test_help_of_a_preset_shows_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "omniglot-literal", "--help"])
+    shown = capsys.readouterr().out
+    assert "--phase3.lam" in shown
+    assert "1024" in shown
+
+
+def test_no_arguments_print_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in COMMANDS)
+
+
+def test_quickstart_on_a_tiny_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["quickstart", "--out", str(tmp_path / "q"), *TINY_QUICKSTART]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert all(column in shown for column in ("scratch", "phase 1", "phase 2", "phase 3"))
+    result = json.loads((tmp_path / "q" / "quickstart.json").read_text())
+    for column in ("scratch", "phase 1", "phase 2", "phase 3"):
+        for n in ("2", "4"):
+            cell = result["columns"][column][n]
+            assert cell["test"]["n"] == 10
+            assert 0 <= cell["test"]["mean"] <= 100
+            assert cell["rate"]["rule"] == "stream"
+    assert result["peak_memory_gib"] > 0
+    pytest.importorskip("matplotlib")
+    with Image.open(tmp_path / "q" / "quickstart.png") as picture:
+        assert picture.size[0] > 300
+    before = (tmp_path / "q" / "phase3.safetensors").read_bytes()
+    assert main(words) == 0  # again: nothing is trained twice
+    assert (tmp_path / "q" / "phase3.safetensors").read_bytes() == before
+
+
+def test_evaluate_writes_its_result(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run), "--trajectories", "2"]) == 0
+    result = json.loads((run / "evaluation-phase3.json").read_text())
+    assert result["evaluation"]["trajectories"] == 2
+    assert result["evaluation"]["classes"] == [2, 4]  # from the run's config
+    assert set(result["classes"]["4"]) >= {"test", "train", "forgetting", "curve", "rate"}
+    assert main(["evaluate", str(run), "--untrained", "--out", str(run / "u.json")]) == 0
+    assert json.loads((run / "u.json").read_text())["untrained"] is True
+
+
+def test_train_again_and_resume(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", str(run), "--quiet"]) == 2
+    assert "--resume" in capsys.readouterr().err
+    before = (run / "checkpoint.safetensors").read_bytes()
+    assert main(["train", str(run), "--resume", "--quiet"]) == 0  # it was done already
+    assert (run / "checkpoint.safetensors").read_bytes() == before
+
+
+def test_data_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "list"]) == 0
+    assert "omniglot" in capsys.readouterr().out
+    assert main(["data", "check", "glyphs", "--base-classes", "5", "--novel-classes", "3"]) == 0
+    assert "5 classes" in capsys.readouterr().out
+    sheet = tmp_path / "sheet.png"
+    words = [
+        "data",
+        "show",
+        "glyphs",
+        "--base-classes",
+        "5",
+        "--novel-classes",
+        "3",
+        "--rows",
+        "4",
+        "--out",
+        str(sheet),
+    ]
+    assert main(words) == 0
+    with Image.open(sheet) as picture:
+        assert picture.size[1] > 4 * 28
+
+
+BAD = [
+    (["nonsense"], "no command 'nonsense'"),
+    (["train", "nonsense"], "no preset 'nonsense'"),
+    (["train", "none.toml"], "cannot be read"),
+    (["train", "quickstart", "--mask.delta", "2"], "mask.delta is 2"),
+    (["train", "quickstart", "--phase1.steps", "-5"], "steps is -5"),
+    (["train", "omniglot", "--data.root", "nowhere"], "nowhere"),
+    (["train", "quickstart", "--trajectory.support", "30", "--out", "{tmp}/x"], "needs 33 of each class"),
+    (["train", "quickstart", "--net.strides", "2", "2", "2", "2", "2", "--out", "{tmp}/x"], "shrink images"),
+    (["train", "quickstart", "--start", "none.safetensors", "--out", "{tmp}/x"], "no checkpoint none.safetensors"),
+    (["evaluate", "nowhere"], "no checkpoint nowhere"),
+    (["evaluate", "{run}", "--phase", "7"], "phase 7"),
+    (["evaluate", "{run}", "--classes", "9"], "9 classes"),
+    (["evaluate", "{run}", "--train-samples", "30"], "33 of each class"),
+    (["evaluate", "{run}", "--split", "validation"], "no validation classes"),
+    (["data", "get", "folder"], "cannot be downloaded"),
+    (["data", "check", "nothing"], "no data set 'nothing'"),
+    (["data", "check", "omniglot", "--root", "{tmp}"], "data get omniglot"),
+    (["data", "show", "glyphs", "--split", "validation"], "no validation classes"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), BAD)
+def test_bad_input_is_one_sentence_and_code_2(
+    words: list[str], says: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(p.name for p in run.iterdir())
+    assert main([word.format(run=run, tmp=tmp_path) for word in words]) == 2
+    error = capsys.readouterr().err.strip()
+    assert says in error
+    assert error.count("\n") == 0
+    assert error.startswith("kcciol: ")
+    assert sorted(p.name for p in run.iterdir()) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words", [["train", "quickstart", "--phase1.stepps", "3"], ["bench", "nothing"], ["data", "eat"]]
+)
+def test_unknown_flags_and_actions_are_code_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+
+
+def test_bench_step_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "step", "--steps", "20", "--device", "cpu", "--out", str(tmp_path / "b.json")]) == 0
+    result = json.loads((tmp_path / "b.json").read_text())
+    assert all(result[f"phase{i}_ms"] > 0 for i in (1, 2, 3))
+    assert result["naive_ms"] > result["phase1_ms"]

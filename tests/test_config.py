@@ -1,0 +1,69 @@
+"""Configs: presets are valid, TOML goes round, mistakes are named."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kcciol import config as configs
+from kcciol.config import Config, from_dict, preset, presets, read, to_dict, to_toml
+from kcciol.errors import UserError
+
+
+def test_the_presets_are_there() -> None:
+    assert set(presets()) == {"omniglot", "omniglot-paper", "omniglot-literal", "quickstart"}
+    assert all(len(text) > 20 for text in presets().values())
+
+
+@pytest.mark.parametrize("name", ["omniglot", "omniglot-paper", "omniglot-literal", "quickstart"])
+def test_toml_goes_round(name: str) -> None:
+    config = preset(name)
+    assert from_dict(Config, tomllib.loads(to_toml(config))) == config
+    assert from_dict(Config, to_dict(config)) == config
+
+
+def test_the_printed_hyper_parameters() -> None:
+    for name in ("omniglot-paper", "omniglot-literal"):
+        c = preset(name)
+        assert [p.steps for p in c.phases] == [20000, 15000, 4000]
+        assert {p.alpha for p in c.phases} == {1e-2}
+        assert {p.beta for p in c.phases} == {1e-4}
+        assert [p.gamma for p in c.phases] == [0, 5e-5, 0]
+        assert [p.lam for p in c.phases] == [0, 0, 5e-4]
+        assert (c.trajectory.classes, c.trajectory.support, c.trajectory.query, c.trajectory.remember) == (1, 10, 1, 10)
+        assert c.mask.delta == 0.5
+    assert (preset("omniglot-literal").net.hidden, preset("omniglot-literal").meta.order) == (1024, "first")
+
+
+MISTAKES = [
+    ({"mask": {"delta": 1.5}}, "mask.delta is 1.5"),
+    ({"phase1": {"steps": -1}}, "steps is -1"),
+    ({"phase2": {"gamma": "much"}}, "phase2.gamma is 'much'"),
+    ({"net": {"strides": []}}, "net.strides"),
+    ({"net": {"stride": [1]}}, "net.stride is not a setting"),
+    ({"nets": {}}, "nets is not a setting"),
+    ({"net": 3}, "net is 3"),
+    ({"meta": {"order": "second"}}, "meta.order is 'second'"),
+    ({"evaluation": {"rates": [0.0]}}, "evaluation.rates"),
+    ({"evaluation": {"classes": 10}}, "evaluation.classes is 10"),
+    ({"trajectory": {"classes": 0}}, "trajectory.classes is 0"),
+    ({"seed": 1.5}, "seed is 1.5"),
+]
+
+
+@pytest.mark.parametrize(("values", "words"), MISTAKES)
+def test_mistakes_are_named(values: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        from_dict(Config, values)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        read(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("seed = ")
+    with pytest.raises(UserError, match="not valid TOML"):
+        read(tmp_path / "bad.toml")
+    with pytest.raises(UserError, match="no preset 'omni'"):
+        configs.preset("omni")
