@@ -18,7 +18,13 @@ from kcciol.evaluation.rates import choose_rate, holdout_part, pick, search_imag
 
 W = {"weight": torch.zeros(6, 16), "bias": torch.zeros(6)}
 CONFIG = EvaluationConfig(
-    classes=(3, 6), trajectories=4, train_samples=5, test_samples=3, rates=(0.1, 0.01, 0.001), search_trajectories=2
+    rule="holdout",
+    classes=(3, 6),
+    trajectories=4,
+    train_samples=5,
+    test_samples=3,
+    rates=(0.1, 0.01, 0.001),
+    search_trajectories=2,
 )
 
 

@@ -33,14 +33,14 @@ def measure(device_name: str, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _against_plain_loop(say: Callable[[str], None]) -> dict[str, Any]:
-    """One trajectory of 50 classes with the quickstart's net, each way three times in turn; the fastest of each."""
+    """One trajectory of 50 classes with the quickstart's net, each way five times in turn; the fastest of each."""
     config = preset("quickstart")
     data = load(config.data)
     novel = data.novel.classes(0, CLASSES)  # neither way need look at more
     representation = Representation.untrained(config, data.base)
     settings = EvaluationConfig(classes=(CLASSES,), trajectories=1, rates=(RATE,), curve_points=1)
     plain, ours, accuracies = [], [], []
-    for _ in range(3):
+    for _ in range(5):
         began = time.perf_counter()
         accuracy = _plain_loop(representation, novel)
         plain.append(time.perf_counter() - began)

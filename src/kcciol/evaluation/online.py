@@ -10,6 +10,7 @@ are proportional to it), all copies share the same scalars, and only the (B, row
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -40,8 +41,10 @@ class Layer:
         """Work on the first `rows` rows, until the next call."""
         self.rows = rows
         self.scaled = self.weight[:, :rows]
+        self.transposed = self.scaled.mT
         if self.moments is not None and self.scratch is not None:
             self.adam_state = [buffer[:, :rows] for buffer in (*self.moments, self.scratch)]
+            self.square_root = square_root(*self.adam_state[1:])
 
     def spread(self, row: int, until: int) -> None:
         """Let the rows after `row` up to, not including, `until` be as that row is."""
@@ -50,9 +53,10 @@ class Layer:
 
     def outputs(self, x: Tensor, copies: slice | None = None) -> Tensor:
         """W x of m examples for each of b copies, None being all: (b, m, columns) -> (b, m, rows)."""
-        scaled, rates = (self.scaled, self.rates) if copies is None else (self.scaled[copies], self.rates[copies])
         # x W^T, not W x^T: on the CPU bmm is ten times slower at a matrix times a column than at a row times a matrix.
-        return torch.bmm(x, scaled.mT).mul_(rates)
+        if copies is None:
+            return torch.bmm(x, self.transposed).mul_(self.rates)
+        return torch.bmm(x, self.transposed[copies]).mul_(self.rates[copies])
 
     def backward(self, delta: Tensor) -> Tensor:
         """W^T delta: (B, 1, rows) -> (B, 1, columns)."""
@@ -71,7 +75,7 @@ class Layer:
         mean.lerp_(gradient, 1 - BETA1)
         square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
         step, eps = adam_scalars(self.steps)
-        square_root(square, scratch)
+        self.square_root()
         self.scaled.addcdiv_(mean, scratch.add_(eps), value=-step)
 
 
@@ -81,13 +85,13 @@ def adam_scalars(t: int) -> tuple[float, float]:
     return root / (1 - BETA1**t), EPS * root
 
 
-def square_root(values: Tensor, out: Tensor) -> None:
-    """The square root of each value, into out."""
+def square_root(values: Tensor, out: Tensor) -> Callable[[], object]:
+    """A function that puts the square root of each value into out."""
     if values.is_cuda or values.numel() > 2**16:
-        torch.sqrt(values, out=out)
-    else:
-        # torch shares even a small square root among threads, and on a busy machine waits milliseconds for them.
-        np.sqrt(values.numpy(), out=out.numpy())
+        return lambda: torch.sqrt(values, out=out)
+    # torch shares even a small square root among threads, and on a busy machine waits milliseconds for them.
+    numbers, roots = values.numpy(), out.numpy()
+    return lambda: np.sqrt(numbers, out=roots)
 
 
 class LinearHead:
