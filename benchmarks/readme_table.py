@@ -1,0 +1,124 @@
+"""Put the tables of `results/` between the markers in the README and the docs: numbers are read, never typed.
+
+    python benchmarks/readme_table.py            write them
+    python benchmarks/readme_table.py --check    say whether they are up to date (exit code 1 when not)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PLACES = ("README.md", "docs/protocol.md", "docs/architecture.md")
+
+
+def omniglot() -> str:
+    """Table 1 beside ours."""
+    data = _read("omniglot.json")
+    columns = [c for c in ("paper", "omniglot-paper", "omniglot") if c in data["columns"]]
+    return _rows(data, columns)
+
+
+def phases() -> str:
+    """What each phase adds, beside the control."""
+    return _rows(_read("omniglot.json"), ["omniglot-phase1", "omniglot-phase2", "omniglot", "omniglot-control"])
+
+
+def readings() -> str:
+    """Three readings of the paper."""
+    return _rows(_read("omniglot.json"), ["omniglot-literal", "omniglot-paper", "omniglot", "paper"])
+
+
+def _rows(data: dict[str, Any], columns: list[str]) -> str:
+    head = ["classes", *(f"`{c}`" if c != "paper" else "paper, printed" for c in columns)]
+    lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
+    for n, row in data["rows"].items():
+        cells = [
+            f"{row[c]['mean']:.1f} ± {row[c]['ci95']:.1f}" if "ci95" in row[c] else f"{row[c]['mean']:.1f}"
+            for c in columns
+        ]
+        lines.append("| " + " | ".join([n, *cells]) + " |")
+    seeds = len(data["seeds"])
+    ours = row[columns[-1] if columns[-1] != "paper" else columns[-2]]
+    note = f"± is the 95 % interval over {ours['n']} trajectories of {seeds} trained representations; "
+    rules = sorted({rate["rule"] for c in columns if c != "paper" for rate in row[c]["rate"]})
+    return "\n".join([*lines, "", f"({note}rate chosen by the rule {', '.join(rules)}; held-out images.)"])
+
+
+def speed() -> str:
+    """`kcciol bench step` on a GPU."""
+    b = _read("bench-step.json")
+    lines = [
+        f"| {b['record']['hardware']['gpu']}, torch {b['record']['versions']['torch']} | ms a step | TFLOP/s |",
+        "| --- | --- | --- |",
+        f"| the whole network in every inner step, autograd, eager (phase 1) | {b['naive_ms']:.1f} | |",
+        f"| ours, eager (phase 1) | {b['phase1_eager_ms']:.2f} | |",
+    ]
+    for i in (1, 2, 3):
+        lines.append(
+            f"| ours, one CUDA graph, phase {i} | **{b[f'phase{i}_ms']:.2f}** | {b[f'phase{i}_tflops']:.0f} |"
+        )
+    for i in (1, 2, 3):
+        key = "large" if i == 1 else f"large_phase{i}"
+        lines.append(f"| preset `omniglot` (104 images), phase {i} | {b[key + '_ms']:.2f} | {b[key + '_tflops']:.0f} |")
+    text = f"Phase 1 is {b['times_faster_phase1']:.0f} times faster than the plain way; {b['peak_gib']:.1f} GiB at most."
+    return "\n".join([*lines, "", text])
+
+
+def quickstart() -> str:
+    """The table that `kcciol quickstart` prints."""
+    data = _read("quickstart.json")
+    names = list(data["columns"])
+    lines = ["| novel classes | " + " | ".join(names) + " |", "| --- " * (len(names) + 1) + "|"]
+    for n in next(iter(data["columns"].values())):
+        cells = [data["columns"][name][n]["test"] for name in names]
+        lines.append(f"| {n} | " + " | ".join(f"{c['mean']:.1f} ± {c['ci95']:.1f}" for c in cells) + " |")
+    hardware = data["record"]["hardware"]
+    took = f"({data['seconds']['total']:.0f} s on {hardware['cpu_threads']} CPU cores, "
+    return "\n".join([*lines, "", took + f"{data['peak_memory_gib']:.1f} GiB of memory at most.)"])
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "omniglot": omniglot,
+    "phases": phases,
+    "readings": readings,
+    "speed": speed,
+    "quickstart": quickstart,
+}
+
+
+def _read(name: str) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
+    return value
+
+
+def filled(text: str) -> str:
+    """The text with each marked block made anew."""
+
+    def make(match: re.Match[str]) -> str:
+        return f"<!-- {match[1]} -->\n{BLOCKS[match[1]]()}\n<!-- end -->"
+
+    return re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", make, text, flags=re.DOTALL)
+
+
+def main() -> int:
+    stale = 0
+    for name in PLACES:
+        path = ROOT / name
+        old = path.read_text(encoding="utf-8")
+        new = filled(old)
+        if new != old:
+            stale += 1
+            if "--check" not in sys.argv:
+                path.write_text(new, encoding="utf-8")
+            print(f"{name}: {'out of date' if '--check' in sys.argv else 'written'}")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
