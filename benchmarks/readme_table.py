@@ -1,7 +1,7 @@
 """Put the tables of `results/` between the markers in the README and the docs: numbers are read, never typed.
 
-    python benchmarks/readme_table.py            write them
-    python benchmarks/readme_table.py --check    say whether they are up to date (exit code 1 when not)
+python benchmarks/readme_table.py            write them
+python benchmarks/readme_table.py --check    say whether they are up to date (exit code 1 when not)
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def speed() -> str:
         f"| ours, eager (phase 1) | {b['phase1_eager_ms']:.2f} | |",
     ]
     for i in (1, 2, 3):
-        lines.append(
-            f"| ours, one CUDA graph, phase {i} | **{b[f'phase{i}_ms']:.2f}** | {b[f'phase{i}_tflops']:.0f} |"
-        )
+        lines.append(f"| ours, one CUDA graph, phase {i} | **{b[f'phase{i}_ms']:.2f}** | {b[f'phase{i}_tflops']:.0f} |")
     for i in (1, 2, 3):
         key = "large" if i == 1 else f"large_phase{i}"
         lines.append(f"| preset `omniglot` (104 images), phase {i} | {b[key + '_ms']:.2f} | {b[key + '_tflops']:.0f} |")
-    text = f"Phase 1 is {b['times_faster_phase1']:.0f} times faster than the plain way; {b['peak_gib']:.1f} GiB at most."
+    text = (
+        f"Phase 1 is {b['times_faster_phase1']:.0f} times faster than the plain way; {b['peak_gib']:.1f} GiB at most."
+    )
     return "\n".join([*lines, "", text])
 
 
