@@ -121,7 +121,7 @@ BAD = [
     (["train", "quickstart", "--mask.delta", "2"], "mask.delta is 2"),
     (["train", "quickstart", "--phase1.steps", "-5"], "steps is -5"),
     (["train", "omniglot", "--data.root", "nowhere"], "nowhere"),
-    (["train", "quickstart", "--trajectory.support", "30", "--out", "{tmp}/x"], "needs 33 of each class"),
+    (["train", "quickstart", "--trajectory.support", "30", "--out", "{tmp}/x"], "needs 32 of each class"),
     (["train", "quickstart", "--net.strides", "2", "2", "2", "2", "2", "--out", "{tmp}/x"], "shrink images"),
     (["train", "quickstart", "--start", "none.safetensors", "--out", "{tmp}/x"], "no checkpoint none.safetensors"),
     (["evaluate", "nowhere"], "no checkpoint nowhere"),

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
-import importlib
 from pathlib import Path
 
 import pytest
@@ -89,10 +87,3 @@ def test_replacing_leaves_the_old_file_when_the_block_fails(tmp_path: Path) -> N
         fail()
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
     assert path.read_text() == "old"
-
-
-@pytest.mark.parametrize("name", ["data", "data.atomic", "data.glyphs"])
-def test_examples_in_docstrings(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(f"kcciol.{name}"))
-    assert result.attempted > 0
-    assert result.failed == 0

@@ -135,7 +135,7 @@ class LinearHead:
             layer.step(delta, x)
 
     def _learn_fused(self, images: Tensor, label: int, stands_for: int) -> None:
-        from kcciol.kernels.online import learn_class  # here, because it needs Triton
+        from kcciol.kernels.online_triton import learn_class  # here, because it needs Triton
 
         layer, first = self.layer, self.layer.steps + 1
         layer.steps += images.shape[1]
