@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +21,11 @@ import torch
 import tyro
 
 from kcciol.atomic import write_json
-from kcciol.config import Config, preset
+from kcciol.config import Config, preset, to_dict
 from kcciol.data import load as load_data
 from kcciol.data.classset import Splits
 from kcciol.engine.execute import pick_device
+from kcciol.evaluation.metrics import summarize, t_quantile
 from kcciol.measure import measure
 from kcciol.meta.phases import train
 from kcciol.representation import load as load_representation
@@ -57,24 +59,28 @@ COLUMNS = {
 }
 
 
+PAIR = ("omniglot", "omniglot-control")
+
+
 def main(options: Options) -> None:
     began = time.monotonic()
     data: Splits | None = None
     for seed in options.seeds:
         for column, (name, is_control, phase) in COLUMNS.items():
             result = options.runs / f"{column}-seed{seed}.json"
+            config = settings(name, is_control, seed, options.root)
             if result.exists():
+                check_same(result, config)
                 continue
             if time.monotonic() - began > options.minutes * 60:
                 print("time is up; run again to go on", flush=True)
                 return
-            config = settings(name, is_control, seed, options.root)
             data = data or load_data(config.data)
             folder = options.runs / f"{name}{'-control' if is_control else ''}-seed{seed}"
             if not (folder / f"phase{phase}.safetensors").exists():
                 start = options.runs / f"{name}-seed{seed}" / "phase1.safetensors" if is_control else None
                 clock = time.monotonic()
-                train(config, data.base, folder, resume=folder.exists(), start=start, quiet=True)
+                train(config, data.base, folder, resume=(folder / "config.toml").exists(), start=start, quiet=True)
                 torch.cuda.empty_cache()
                 print(f"{folder.name}: trained in {time.monotonic() - clock:.1f} s", flush=True)
             clock = time.monotonic()
@@ -87,6 +93,17 @@ def main(options: Options) -> None:
     options.out.parent.mkdir(exist_ok=True)
     write_json(options.out, table(options))
     print(f"wrote {options.out}")
+
+
+def check_same(result: Path, config: Config) -> None:
+    """A result of other settings must not stand in for one of these."""
+    old = json.loads(result.read_text())
+    new = to_dict(config)
+    for part in ("net", "trajectory", "meta", "mask", "phase1", "phase2", "phase3"):
+        if old["config"][part] != new[part]:
+            sys.exit(f"{result} was made with {part} = {old['config'][part]}, now it is {new[part]}: remove it.")
+    if old["evaluation"] | {"seed": 0} != new["evaluation"] | {"seed": 0}:
+        sys.exit(f"{result} was evaluated with other settings: remove it.")
 
 
 def settings(name: str, is_control: bool, seed: int, root: str) -> Config:
@@ -107,12 +124,14 @@ def table(options: Options) -> dict[str, Any]:
     }
     for n, (mean, std) in PAPER.items():
         rows[n]["paper"] = {"mean": mean, "std": std}
+    adds = {n: difference(*([part["classes"][n] for part in parts[c]] for c in PAIR)) for n in PAPER}
     return {
         "title": "Omniglot, online, novel classes, gradient head, held-out images",
         "metric": "accuracy % on images never learned from (mean, std over all trajectories of all seeds)",
         "axis": "classes",
         "columns": [*COLUMNS, "paper"],
         "rows": rows,
+        "consolidation adds": adds,
         "seeds": list(options.seeds),
         "settings": {c: p[0]["config"] | {"evaluation": p[0]["evaluation"]} for c, p in parts.items()},
         "record": {c: p[0]["record"] for c, p in parts.items()},
@@ -130,13 +149,21 @@ def cell(parts: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def difference(ours: list[dict[str, Any]], control: list[dict[str, Any]]) -> dict[str, Any]:
+    """Accuracy minus the control's on the same trajectories: over all of them, and seed by seed."""
+    pairs = [
+        torch.tensor(a["by_trajectory"]) - torch.tensor(b["by_trajectory"]) for a, b in zip(ours, control, strict=True)
+    ]
+    return {**summarize(torch.cat(pairs)).to_dict(), "by_seed": [float(pair.mean()) for pair in pairs]}
+
+
 def pool(parts: list[dict[str, Any]]) -> dict[str, float]:
     """Mean, standard deviation and 95 % half-width over the union of groups of which these are known."""
     n = sum(part["n"] for part in parts)
     mean = sum(part["n"] * part["mean"] for part in parts) / n
     squares = sum((part["n"] - 1) * part["std"] ** 2 + part["n"] * (part["mean"] - mean) ** 2 for part in parts)
     std = math.sqrt(squares / (n - 1))
-    return {"mean": mean, "std": std, "n": n, "ci95": 1.96 * std / math.sqrt(n)}
+    return {"mean": mean, "std": std, "n": n, "ci95": t_quantile(n - 1) * std / math.sqrt(n)}
 
 
 if __name__ == "__main__":

@@ -55,7 +55,8 @@ PHASE1 = f"{preset('omniglot').data.train_samples} images a class"
 CANDIDATES = {
     "15 images a class": Candidate("omniglot", {"data": {"train_samples": 15}, **NO_MORE}),
     "20 images a class": Candidate("omniglot", {"data": {"train_samples": 20}, **NO_MORE}),
-    "paper": Candidate("omniglot-paper", {}),
+    "paper, 15 images a class": Candidate("omniglot-paper", {"data": {"train_samples": 15}}),
+    "paper, 20 images a class": Candidate("omniglot-paper", {"data": {"train_samples": 20}}),
     "phases 2 and 3": Candidate("omniglot", {}, PHASE1),
     "control": Candidate("omniglot", {"phase2": {"gamma": 0.0}, "phase3": {"lam": 0.0}}, PHASE1),
     "gamma 2e-4": Candidate("omniglot", {"phase2": {"gamma": 2e-4}}, PHASE1),
@@ -71,15 +72,16 @@ EVALUATIONS: dict[str, dict[str, Any]] = {
 
 def main(options: Options) -> None:
     results: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
-    data: dict[int, Splits] = {}
+    splits: Splits | None = None
     for name in options.only or CANDIDATES:
         candidate = CANDIDATES[name]
         config = changed(preset(candidate.preset), {"data": {"root": options.root, "validation_classes": 200}})
         config = changed(config, candidate.changes)
-        splits = data.setdefault(0, load_data(config.data))
+        splits = splits or load_data(config.data)
         start = options.runs / candidate.start / "phase1.safetensors" if candidate.start else None
         clock = time.monotonic()
-        folder = train(config, splits.base, options.runs / name, start=start, quiet=True)
+        path = options.runs / name
+        folder = train(config, splits.base, path, (path / "config.toml").exists(), start, quiet=True)
         torch.cuda.empty_cache()
         print(f"{name}: trained in {time.monotonic() - clock:.1f} s", flush=True)
         results[name] = {"config": to_dict(config), "record": record(), "phases": {}}

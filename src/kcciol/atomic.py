@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kcciol.errors import UserError
+
 
 def share(path: Path) -> None:
     """Give a file the rights that new files have; some libraries make theirs readable by the owner alone."""
@@ -38,6 +40,13 @@ def replacing(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def require_folder(path: Path) -> None:
+    """Say before the work, not after it, that a file cannot be written there."""
+    folder = path.absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UserError(f"The file {path} cannot be written: {folder} is not a folder one may write to.")
 
 
 def write_json(path: Path, value: Any) -> None:

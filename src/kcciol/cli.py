@@ -45,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"kcciol: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # a full disk, a file that was taken away: nothing a traceback would help with
+        print(f"kcciol: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("kcciol: interrupted", file=sys.stderr)
         return 130
@@ -94,7 +97,7 @@ def data(words: Sequence[str]) -> int:
     """Data sets: list, get (download), check, show (a contact sheet)."""
     from kcciol import data as package
 
-    name = next((w for w in words[1:] if not w.startswith("-")), "")
+    name = next((word for word in words if word in package.DATASETS), "")
     defaults = {"glyphs": configs.preset("quickstart").data, "folder": DataConfig(name="folder", base_classes=0)}
     start = DataOptions("list", name, data=defaults.get(name, DataConfig()))
     words = list(words) or ["list"]
@@ -222,21 +225,22 @@ def evaluate(words: Sequence[str]) -> int:
     if not words or words[0].startswith("-"):
         _parse(EvaluateOptions, "evaluate", ["--help"] if {"-h", "--help"} & set(words) else words)
     start = EvaluateOptions(Path(words[0]))
+    if {"-h", "--help"} & set(words):
+        _parse(EvaluateOptions, "evaluate", words, start)
+    from kcciol.atomic import require_folder, write_json
     from kcciol.engine import checkpoint
-
-    first = _representation_file(start)
-    if {"-h", "--help"}.isdisjoint(words):
-        start = dataclasses.replace(start, evaluation=checkpoint.load(first).config.evaluation)
-    options = _parse(EvaluateOptions, "evaluate", words, start)
-    path = _representation_file(options)
-    from kcciol.atomic import write_json
     from kcciol.measure import measure_file
 
+    saved = checkpoint.load(_representation_file(start))
+    start = dataclasses.replace(start, evaluation=saved.config.evaluation)
+    options = _parse(EvaluateOptions, "evaluate", words, start)
+    path = _representation_file(options)
+    name = "untrained" if options.untrained else path.stem
+    target = options.out or path.parent / f"evaluation-{name}{'' if options.split == 'novel' else '-validation'}.json"
+    require_folder(target)
     result = measure_file(
         path, options.evaluation, options.split, options.root, options.device, options.untrained, _say
     )
-    name = "untrained" if options.untrained else path.stem
-    target = options.out or path.parent / f"evaluation-{name}{'' if options.split == 'novel' else '-validation'}.json"
     write_json(target, result)
     out.print(f"wrote {target}")
     return 0
@@ -311,9 +315,11 @@ class BenchOptions:
 def bench(words: Sequence[str]) -> int:
     """Time the meta-step or the evaluation: kcciol bench step."""
     options = _parse(BenchOptions, "bench", words)
-    from kcciol.atomic import write_json
+    from kcciol.atomic import require_folder, write_json
     from kcciol.bench import evaluation, step
 
+    if options.out is not None:
+        require_folder(options.out)
     if options.what == "step":
         result = step.measure(options.preset, options.steps, options.device, _say)
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import tomllib
 import types
 import typing
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 
 def _require(ok: bool, key: str, value: object, rule: str) -> None:
-    if not ok:
+    if not ok or (isinstance(value, float) and not math.isfinite(value)):
         raise UserError(f"{key} is {value!r}, but must be {rule}.")
 
 
@@ -112,7 +113,7 @@ class MetaConfig:
     inner: Literal["lowrank", "plain"] = "lowrank"
     """Two implementations of the same inner loop: plain is the definition, lowrank is fast."""
     reset: Literal["none", "draw", "zero", "all"] = "zero"
-    """Before a meta-step: leave W; re-draw the rows of the trajectory's classes; set them to zero; re-draw all of W."""
+    """Before a meta-step: leave W; re-draw the rows of its trajectories' classes; zero those rows; re-draw all of W."""
     clamp: float = 5.0
     """Clamp each element of the meta-gradient to plus or minus this; 0 means off."""
 
@@ -194,8 +195,8 @@ class EvaluationConfig:
     """Rates to choose from."""
     rule: Literal["stream", "holdout", "base", "leaky"] = "stream"
     """How the rate is chosen. stream: score on the training images themselves. holdout: learn a part of each class's
-    training images, score on the others. base: score on held-out images of base classes. leaky: score on the novel
-    classes' test images, as the reference code does; for comparison only."""
+    training images, score on the others. base: score on base classes, those kept out of training if there are any.
+    leaky: score on the novel classes' test images, as the reference code does; for comparison only."""
     search_trajectories: int = 20
     """Trajectories that the choice is made on; others than those reported."""
     start: Literal["zero", "kaiming", "meta"] = "zero"
@@ -217,7 +218,10 @@ class EvaluationConfig:
             "1 or more each",
         )
         _require(
-            len(self.rates) > 0 and min(self.rates) > 0, "evaluation.rates", self.rates, "one or more positive numbers"
+            len(self.rates) > 0 and all(0 < rate < math.inf for rate in self.rates),
+            "evaluation.rates",
+            self.rates,
+            "one or more positive numbers",
         )
         for name in ("trajectories", "train_samples", "test_samples", "search_trajectories", "curve_points"):
             _require(getattr(self, name) >= 1, f"evaluation.{name}", getattr(self, name), "at least 1")
@@ -240,6 +244,9 @@ class Config:
     phase3: PhaseConfig = field(default_factory=PhaseConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    def __post_init__(self) -> None:
+        _require(self.seed >= 0, "seed", self.seed, "0 or more")
 
     @property
     def phases(self) -> tuple[PhaseConfig, PhaseConfig, PhaseConfig]:

@@ -54,7 +54,8 @@ def measure(
     config = representation.config
     set_precision(dataclasses.replace(config.engine, precision="float32"), representation.Theta.device)
     sizes = evaluation.train_samples, evaluation.test_samples
-    base = representation.split_features(data.base, *sizes) if evaluation.rule == "base" else None
+    known = data.validation if len(data.validation) else data.base
+    base = representation.split_features(known, *sizes) if evaluation.rule == "base" else None
     result = evaluate(
         representation.split_features(classes, *sizes), representation.W, evaluation, base=base, progress=progress
     )

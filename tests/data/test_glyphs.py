@@ -32,7 +32,7 @@ def test_an_image_is_a_pure_function_with_ink_on_white(class_id: int, sample_id:
     assert image.shape == (size, size)
     assert image.dtype == np.uint8
     assert image.max() == 255
-    assert image.min() < 128
+    assert image.min() < 200  # at 8 pixels a thin stroke between two rows is grey
     np.testing.assert_array_equal(image, draw(class_id, sample_id, seed, size))
 
 

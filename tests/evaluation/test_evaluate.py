@@ -50,7 +50,9 @@ def test_easy_classes_are_learned_and_the_result_is_json() -> None:
     six = result["classes"]["6"]
     assert six["test"]["mean"] > 60
     assert six["test"]["n"] == 4
-    assert set(six) == {"test", "train", "forgetting", "curve", "rate", "seconds"}
+    parts = {"test", "train", "learned", "forgetting", "by_trajectory", "curve", "rate", "seconds"}
+    assert set(six) == parts
+    assert abs(sum(six["by_trajectory"]) / 4 - six["test"]["mean"]) < 1e-9
     assert [point["classes_seen"] for point in six["curve"]] == [1, 2, 3, 4, 5, 6]
     assert six["curve"][-1]["mean"] == pytest.approx(six["test"]["mean"])
     assert len(six["forgetting"]["by_class"]) == 6
@@ -76,7 +78,8 @@ def test_constructed_forgetting() -> None:
     )
     result = evaluate(Features(same, same), {"weight": torch.zeros(5, 2), "bias": torch.zeros(5)}, config)
     length = result.classes[5]
-    assert length.forgetting_by_class == [100, 100, 100, 100, 0]
+    assert [lost.mean for lost in length.forgetting_by_class] == [100, 100, 100, 100, 0]
+    assert length.learned.mean == 100
     assert (length.forgetting.mean, length.forgetting.ci95) == (100, 0)
     assert (length.test.mean, length.train.mean) == (20, 20)
     assert [summary.mean for _, summary in length.curve] == pytest.approx([100, 50, 100 / 3, 25, 20])

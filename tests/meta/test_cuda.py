@@ -95,12 +95,10 @@ def test_a_graph_does_what_eager_steps_do(tiny: Config, tiny_data: Splits, numbe
         config = gpu_config(tiny, graph)
         problem = Classification(config.net, tiny_data.base.image_shape, len(tiny_data.base))
         Theta = problem.init(0).cuda()
-        step = MetaStep(problem, tiny_data.base, config, config.phases[number - 1], Theta, number)
-        step.precision = set_precision(config.engine, Theta.device)
-        if number == 3:
-            step.mask = get_mask(problem.layout, Theta, config.mask)
+        mask = get_mask(problem.layout, Theta, config.mask) if number == 3 else None
+        step = MetaStep(problem, tiny_data.base, config, config.phases[number - 1], number, Theta, mask)
         step.load_block(0, 0)
-        run = executor(step, step.state, graph)
+        run = executor(step, step.state, step.counters, graph)
         for _ in range(20):
             run()
         results.append(Theta.cpu())
@@ -143,3 +141,15 @@ def _resume_after_losing_the_end(config: Config, base: ClassSet, tmp_path: Path)
         one = checkpoint.load(tmp_path / "whole" / f"{name}.safetensors").tensors
         two = checkpoint.load(tmp_path / "cut" / f"{name}.safetensors").tensors
         assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+@pytest.mark.parametrize(("steps", "at"), [(2, 1), (260, 249), (260, 259)])
+def test_capturing_near_the_end_of_a_table(tiny: Config, tiny_data: Splits, steps: int, at: int) -> None:
+    """The trial runs before a capture must not run off the end of a block or a phase."""
+    config = dataclasses.replace(gpu_config(tiny), phase1=dataclasses.replace(tiny.phase1, steps=steps))
+    problem = Classification(config.net, tiny_data.base.image_shape, len(tiny_data.base))
+    step = MetaStep(problem, tiny_data.base, config, config.phase1, 1, problem.init(0).cuda())
+    step.load_block(at // 250, at % 250)
+    executor(step, step.state, step.counters, True)()
+    torch.cuda.synchronize()
+    assert int(step.step) == at + 1

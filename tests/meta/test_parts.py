@@ -116,7 +116,7 @@ def make_step(config: Config, data: Splits, reset: Any, gamma: float = 0.0) -> M
     problem = Classification(config.net, data.base.image_shape, len(data.base))
     Theta = problem.init(0)
     problem.W(Theta)["bias"].fill_(0.1)
-    step = MetaStep(problem, data.base, config, phase, Theta, 1)
+    step = MetaStep(problem, data.base, config, phase, 1, Theta)
     step.load_block(0, 0)
     return step
 
@@ -150,7 +150,7 @@ def test_l1_pulls_every_parameter_towards_zero(tiny: Config, tiny_data: Splits) 
     config = dataclasses.replace(tiny, phase1=dataclasses.replace(tiny.phase1, gamma=10.0, beta=1e-3))
     config = dataclasses.replace(config, meta=dataclasses.replace(config.meta, reset="none"))
     problem = Classification(config.net, tiny_data.base.image_shape, len(tiny_data.base))
-    step = MetaStep(problem, tiny_data.base, config, config.phase1, problem.init(0), 1)
+    step = MetaStep(problem, tiny_data.base, config, config.phase1, 1, problem.init(0))
     before = step.Theta.clone()
     step.load_block(0, 0)
     step()
@@ -164,5 +164,5 @@ def test_layout_views_cover_the_vector_without_overlap() -> None:
         assert not view.any()
         view.fill_(number)
         assert view.storage_offset() % 64 == 0
-    assert int((vector != 0).sum()) == LAYOUT.size == 7 * 3 + 5 + 54
+    assert int((vector != 0).sum()) == 7 * 3 + 5 + 54
     assert LAYOUT.views(vector)["c"].is_contiguous(memory_format=torch.channels_last)

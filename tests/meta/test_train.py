@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,8 +18,10 @@ import torch
 from kcciol.config import Config, to_toml
 from kcciol.data.classset import Splits
 from kcciol.engine import checkpoint
+from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
 from kcciol.meta.phases import Diverged, train
+from kcciol.meta.step import MetaStep
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
@@ -53,9 +56,9 @@ def test_run_folder_holds_everything(tiny: Config, whole: Path) -> None:
     assert record["versions"]["torch"] == torch.__version__
     lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     assert [(m["phase"], m["step"]) for m in lines] == [
-        *((1, s) for s in (2, 4, 6, 7)),
-        *((2, s) for s in (2, 4)),
-        *((3, s) for s in (2, 4, 5)),
+        *((1, s) for s in (2, 3, 4, 6, 7)),  # every second step, every checkpoint, and the last
+        *((2, s) for s in (2, 3, 4)),
+        *((3, s) for s in (2, 3, 4, 5)),
     ]
     assert all(m["constraint"] > 0 and m["constraint_share"] > 0 for m in lines if m["phase"] == 3)
     saved = checkpoint.load(whole / "phase3.safetensors")
@@ -90,29 +93,86 @@ def dying(self):
     real(self)
 step.MetaStep.__call__ = dying
 c = config.read(config.Path(sys.argv[1]))
-phases.train(c, data.load(c.data).base, sys.argv[2], quiet=True)
+start = config.Path(sys.argv[4]) if sys.argv[4] else None
+phases.train(c, data.load(c.data).base, sys.argv[2], start=start, quiet=True)
 """
 
 
-@pytest.mark.parametrize("at", [0, 1, 3, 6, 7, 8, 11, 13, 15])
+def kill(config: Config, folder: Path, at: int, start: Path | None = None) -> Path:
+    """Train in another process, which kills itself before its step number `at`."""
+    (folder / "killed.toml").write_text(to_toml(config))
+    words = [sys.executable, "-c", KILLER, str(folder / "killed.toml"), str(folder / "run"), str(at), str(start or "")]
+    assert subprocess.run(words, check=False, capture_output=True).returncode == -signal.SIGKILL
+    return folder / "run"
+
+
+def without_speed(path: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "steps_per_second"} for line in lines]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3, 6, 7, 8, 11, 13, 15])
 def test_killed_at_any_step_and_resumed_ends_in_the_same_weights(
     tiny: Config, tiny_data: Splits, whole: Path, tmp_path: Path, at: int
 ) -> None:
-    (tmp_path / "tiny.toml").write_text(to_toml(tiny))
-    run = tmp_path / "run"
-    words = [sys.executable, "-c", KILLER, str(tmp_path / "tiny.toml"), str(run), str(at)]
-    assert subprocess.run(words, check=False, capture_output=True).returncode == -signal.SIGKILL
+    run = kill(tiny, tmp_path, at)
     train(tiny, tiny_data.base, run, resume=True, quiet=True)
     for name in ("phase1", "phase2", "phase3", "checkpoint"):
         assert_same(whole / f"{name}.safetensors", run / f"{name}.safetensors")
-    strip = [
-        [{k: v for k, v in json.loads(m).items() if k != "steps_per_second"} for m in text.splitlines()]
-        for text in ((whole / "metrics.jsonl").read_text(), (run / "metrics.jsonl").read_text())
-    ]
-    assert [(m["phase"], m["step"]) for m in strip[0]] == [(m["phase"], m["step"]) for m in strip[1]]
+    assert without_speed(run) == without_speed(whole)
 
 
-def test_sigterm_saves_and_resume_continues(tiny: Config, tiny_data: Splits, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reset", ["draw", "all"])
+def test_killed_and_resumed_with_a_random_reset(tiny: Config, tiny_data: Splits, tmp_path: Path, reset: Any) -> None:
+    config = dataclasses.replace(tiny, meta=dataclasses.replace(tiny.meta, reset=reset))
+    train(config, tiny_data.base, tmp_path / "whole", quiet=True)
+    run = kill(config, tmp_path, 5)
+    train(config, tiny_data.base, run, resume=True, quiet=True)
+    assert_same(tmp_path / "whole" / "phase3.safetensors", run / "phase3.safetensors")
+
+
+def test_a_killed_run_that_began_after_a_phase_resumes_there(
+    tiny: Config, tiny_data: Splits, whole: Path, tmp_path: Path
+) -> None:
+    run = kill(tiny, tmp_path, 1, start=whole / "phase1.safetensors")  # before its first own checkpoint
+    train(tiny, tiny_data.base, run, resume=True, quiet=True)
+    assert not (run / "phase1.safetensors").exists()
+    assert_same(whole / "phase3.safetensors", run / "phase3.safetensors")
+
+
+def test_cut_between_the_last_step_of_a_phase_and_its_file(
+    tiny: Config, tiny_data: Splits, whole: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    train(dataclasses.replace(tiny), tiny_data.base, run, quiet=True)
+    (run / "phase3.safetensors").unlink()
+    train(tiny, tiny_data.base, run, resume=True, quiet=True)
+    assert_same(whole / "phase3.safetensors", run / "phase3.safetensors")
+
+
+@pytest.mark.parametrize("at", [3, 6])  # the last step of phase 1, where a checkpoint is due too; any other
+def test_a_signal_at_any_step_loses_nothing(tiny: Config, tiny_data: Splits, tmp_path: Path, at: int) -> None:
+    config = dataclasses.replace(tiny, phase1=dataclasses.replace(tiny.phase1, steps=3))
+    train(config, tiny_data.base, tmp_path / "whole", quiet=True)
+    real, done = MetaStep.__call__, 0
+
+    def interrupted(self: MetaStep) -> None:
+        nonlocal done
+        real(self)
+        done += 1
+        if done == at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MetaStep, "__call__", interrupted)
+        with pytest.raises(Stopped, match="--resume"):
+            train(config, tiny_data.base, tmp_path / "run", quiet=True)
+    train(config, tiny_data.base, tmp_path / "run", resume=True, quiet=True)
+    for name in ("phase1", "phase2", "phase3"):
+        assert_same(tmp_path / "whole" / f"{name}.safetensors", tmp_path / "run" / f"{name}.safetensors")
+
+
+def test_sigterm_ends_the_command_and_saves(tiny: Config, tiny_data: Splits, tmp_path: Path) -> None:
     config = dataclasses.replace(tiny, phase1=dataclasses.replace(tiny.phase1, steps=100_000))
     (tmp_path / "long.toml").write_text(to_toml(config))
     words = [sys.executable, "-m", "kcciol", "train", str(tmp_path / "long.toml"), "--out", str(tmp_path / "run")]
@@ -136,14 +196,38 @@ def test_start_from_a_phase_skips_it(tiny: Config, tiny_data: Splits, whole: Pat
     assert_same(whole / "phase3.safetensors", tmp_path / "on" / "phase3.safetensors")
 
 
-def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint(
-    tiny: Config, tiny_data: Splits, tmp_path: Path
+def test_a_loss_that_is_not_finite_stops_and_keeps_what_was_saved(
+    tiny: Config, tiny_data: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train(dataclasses.replace(tiny, phase2=tiny.phase3, phase3=tiny.phase3), tiny_data.base, tmp_path / "a", quiet=True)
-    bad = dataclasses.replace(tiny, phase1=dataclasses.replace(tiny.phase1, beta=1e30))
+    real = MetaStep.__call__
+
+    def poisoned(self: MetaStep) -> None:
+        if self.number == 2 and int(self.step) == 3:
+            self.Theta.mul_(float("nan"))
+        real(self)
+
+    monkeypatch.setattr(MetaStep, "__call__", poisoned)
+    with pytest.raises(Diverged, match=r"phase 2 near step 4.*--start .*phase1.safetensors"):
+        train(tiny, tiny_data.base, tmp_path / "run", quiet=True)
+    saved = checkpoint.load(tmp_path / "run" / "checkpoint.safetensors")
+    assert (saved.phase, saved.step) == (2, 3)
+    assert (tmp_path / "run" / "phase1.safetensors").exists()
+    assert not (tmp_path / "run" / "phase2.safetensors").exists()
+
+
+def test_a_state_that_is_not_finite_is_never_saved(tiny: Config, tiny_data: Splits, tmp_path: Path) -> None:
+    bad = dataclasses.replace(tiny, phase1=dataclasses.replace(tiny.phase1, beta=1e38))
     with pytest.raises(Diverged, match="phase 1"):
-        train(bad, tiny_data.base, tmp_path / "b", quiet=True)
-    assert not (tmp_path / "b" / "phase1.safetensors").exists()
+        train(bad, tiny_data.base, tmp_path / "run", quiet=True)
+    assert checkpoint.load(tmp_path / "run" / "checkpoint.safetensors").step in (0, 3)
+    assert not (tmp_path / "run" / "phase1.safetensors").exists()
+
+
+def test_tensorboard_events(tiny: Config, tiny_data: Splits, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    config = dataclasses.replace(tiny, engine=dataclasses.replace(tiny.engine, tensorboard=True))
+    train(config, tiny_data.base, tmp_path / "run", quiet=True)
+    assert sum(p.stat().st_size for p in (tmp_path / "run").glob("events.out.tfevents.*")) > 500
 
 
 def test_folder_errors(tiny: Config, tiny_data: Splits, whole: Path, tmp_path: Path) -> None:
@@ -154,5 +238,7 @@ def test_folder_errors(tiny: Config, tiny_data: Splits, whole: Path, tmp_path: P
     other = dataclasses.replace(tiny, net=dataclasses.replace(tiny.net, channels=7))
     with pytest.raises(UserError, match="another config: net"):
         train(other, tiny_data.base, whole, resume=True, quiet=True)
+    with pytest.raises(UserError, match="no phase comes after it"):
+        train(tiny, tiny_data.base, tmp_path / "start", start=whole / "phase3.safetensors", quiet=True)
     with pytest.raises(UserError, match="another network"):
         train(other, tiny_data.base, tmp_path / "start", start=whole / "phase1.safetensors", quiet=True)

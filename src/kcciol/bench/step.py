@@ -40,7 +40,7 @@ def measure(name: str, steps: int, device_name: str, say: Callable[[str], None])
         eager = milliseconds(step, device, max(3, steps // 20))
         result[f"phase{number}_eager_ms"] = result[f"phase{number}_ms"] = eager
         if on_gpu:
-            result[f"phase{number}_ms"] = milliseconds(executor(step, step.state, True), device, steps)
+            result[f"phase{number}_ms"] = milliseconds(executor(step, step.state, step.counters, True), device, steps)
         result[f"phase{number}_tflops"] = flop(config, step, number) / result[f"phase{number}_ms"] / 1e9
         say(f"phase {number}: eager {eager:.2f} ms, as run {result[f'phase{number}_ms']:.3f} ms")
     if on_gpu:
@@ -51,7 +51,7 @@ def measure(name: str, steps: int, device_name: str, say: Callable[[str], None])
         for number in (1, 2, 3):
             step = _step(large, base, number, device)
             key = "large_ms" if number == 1 else f"large_phase{number}_ms"
-            result[key] = milliseconds(executor(step, step.state, True), device, steps)
+            result[key] = milliseconds(executor(step, step.state, step.counters, True), device, steps)
             result[key.replace("_ms", "_tflops")] = flop(large, step, number) / result[key] / 1e9
             say(f"preset omniglot, phase {number}: {result[key]:.3f} ms")
     result["naive_ms"] = _naive(config, base, device, max(3, steps // 20))
@@ -78,27 +78,22 @@ def _images(config: Config) -> ClassSet:
     return ClassSet(images, torch.full((classes,), samples), tuple(str(c) for c in range(classes)))
 
 
-def _step(config: Config, base: ClassSet, number: int, device: torch.device) -> MetaStep:
-    phase: PhaseConfig = dataclasses.replace(config.phases[number - 1], steps=10**5)
-    problem = Classification(config.net, base.image_shape, len(base))
-    Theta = problem.init(config.seed).to(device)
-    step = MetaStep(problem, base, config, phase, Theta, number)
-    step.precision = set_precision(config.engine, device)
-    if phase.lam:
-        step.mask = get_mask(problem.layout, Theta, config.mask)
-    step.load_block(0, 0)
-    return _Rewinding(step)
-
-
-class _Rewinding(MetaStep):
+class _EndlessStep(MetaStep):
     """A step that does not run off the end of its block, however often it is called."""
-
-    def __init__(self, step: MetaStep) -> None:
-        self.__dict__ = step.__dict__
 
     def __call__(self) -> None:
         super().__call__()
         self.slot.remainder_(len(self.images))
+
+
+def _step(config: Config, base: ClassSet, number: int, device: torch.device) -> MetaStep:
+    phase: PhaseConfig = dataclasses.replace(config.phases[number - 1], steps=10**5)
+    problem = Classification(config.net, base.image_shape, len(base))
+    Theta = problem.init(config.seed).to(device)
+    mask = get_mask(problem.layout, Theta, config.mask) if phase.lam else None
+    step = _EndlessStep(problem, base, config, phase, number, Theta, mask)
+    step.load_block(0, 0)
+    return step
 
 
 def flop(config: Config, step: MetaStep, number: int) -> float:

@@ -49,7 +49,7 @@ class Checkpoint:
             save_file(tensors, beside, metadata={"kcciol": json.dumps(meta)})
             share(beside)
 
-    def vector(self, layout: Layout, path: Path | None) -> Tensor:
+    def vector(self, layout: Layout, path: Path) -> Tensor:
         """Theta as one vector, when the file's tensors have the shapes of the layout."""
         for name, shape in layout.shapes.items():
             found = tuple(self.tensors[name].shape) if name in self.tensors else None

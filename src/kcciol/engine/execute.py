@@ -10,6 +10,8 @@ from torch import Tensor
 from kcciol.config import EngineConfig
 from kcciol.errors import UserError
 
+TRIALS = 3  # of a step before it is captured: libraries set themselves up in the first ones
+
 
 def pick_device(name: str) -> torch.device:
     """The device a config names."""
@@ -34,24 +36,28 @@ def set_precision(config: EngineConfig, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if config.precision == "bf16" and device.type == "cuda" else torch.float32
 
 
-def executor(step: Callable[[], None], state: Sequence[Tensor], graph: bool) -> Callable[[], None]:
+def executor(
+    step: Callable[[], None], state: Sequence[Tensor], counters: Sequence[Tensor], graph: bool
+) -> Callable[[], None]:
     """A function that does what `step` does: `step` itself, or the replay of a graph of it.
 
-    step must read and write only tensors that stay where they are. `state` are those it changes: capturing needs trial
-    runs, after which they are put back.
+    step must read and write only tensors that stay where they are. `state` and `counters` are those it changes;
+    capturing needs trial runs, for which the counters are set to zero, and after which all is put back.
     """
     if not graph:
         return step
-    before = [tensor.clone() for tensor in state]
+    before = [tensor.clone() for tensor in (*state, *counters)]
+    for counter in counters:
+        counter.zero_()
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call, unused-ignore]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(3):
+        for _ in range(TRIALS):
             step()
     torch.cuda.current_stream().wait_stream(side)
     captured = torch.cuda.CUDAGraph()
     with torch.cuda.graph(captured):
         step()
-    for tensor, old in zip(state, before, strict=True):
+    for tensor, old in zip((*state, *counters), before, strict=True):
         tensor.copy_(old)
     return captured.replay

@@ -56,6 +56,3 @@ class TrainingBar:
         self._progress.update(self._tasks[phase], completed=done, loss=f"{loss:.3f}")
         if self._plain and done == self._steps[phase - 1]:
             self._console.print(f"phase {phase}: {done} steps, loss {loss:.3f}", highlight=False)
-
-    def note(self, text: str) -> None:
-        self._console.print(text, highlight=False)

@@ -42,12 +42,12 @@ def accuracy_of_latest(head: Head, images: Tensor, streams: Tensor) -> Tensor:
     return 100 * hits(logits, label).double().mean(-1)
 
 
-def forgetting(learned: Tensor, final: Tensor) -> Tensor:
-    """Mean forgetting (R,) from the accuracy (R, n) of each class right after it was learned and at the end.
+def forgetting(peak: Tensor, final: Tensor) -> Tensor:
+    """Mean forgetting (R,) from the accuracy (R, n) of each class at its best, on the way, and at the end.
 
     The last class is left out of the mean: nothing came after it, so it could not be forgotten.
     """
-    lost = (learned - final)[:, :-1]
+    lost = (peak - final)[:, :-1]
     return lost.mean(-1) if lost.shape[1] else lost.new_zeros(len(lost))
 
 

@@ -1,4 +1,4 @@
-"""The online heads: B copies of W that learn one example after another, together (Algorithm 4, lines 4 to 7).
+"""The online heads: B copies of W that learn one example after another, together (Algorithm 4, lines 4 to 6).
 
 The copies are trajectories times rates. Gradients are written out: for cross-entropy on one example each layer's
 gradient is rank one, delta x^T, so no autograd is needed; biases are a column of the weights (`features.with_one`).

@@ -25,8 +25,10 @@ class LengthResult:
 
     test: Summary
     train: Summary
+    learned: Summary  # held-out accuracy of each class right after it was learned
     forgetting: Summary
-    forgetting_by_class: list[float]  # mean over the trajectories, for each position
+    forgetting_by_class: list[Summary]  # for each position in the trajectory
+    by_trajectory: list[float]  # test, for each trajectory
     curve: list[tuple[int, Summary]]  # classes seen, held-out accuracy over all of them
     rate: RateChoice
     seconds: float
@@ -35,7 +37,13 @@ class LengthResult:
         return {
             "test": self.test.to_dict(),
             "train": self.train.to_dict(),
-            "forgetting": {**self.forgetting.to_dict(), "by_class": self.forgetting_by_class},
+            "learned": self.learned.to_dict(),
+            "forgetting": {
+                **self.forgetting.to_dict(),
+                "by_class": [s.mean for s in self.forgetting_by_class],
+                "by_class_ci95": [s.ci95 for s in self.forgetting_by_class],
+            },
+            "by_trajectory": self.by_trajectory,
             "curve": [{"classes_seen": seen, "mean": s.mean, "ci95": s.ci95} for seen, s in self.curve],
             "rate": self.rate.to_dict(),
             "seconds": self.seconds,
@@ -96,22 +104,26 @@ def evaluate_length(
     rates = torch.full((count,), choice.rate, dtype=train.dtype, device=device)
 
     learned, final = torch.empty(2, count, n, dtype=torch.float64, device=device).unbind()
+    peak = torch.zeros_like(final)
     curve = {k: torch.empty(count, dtype=torch.float64, device=device) for k in curve_points(n, config.curve_points)}
     on_train = torch.empty(count, dtype=torch.float64, device=device)
     for copies, seen, head in learn_streams(streams, torch.arange(count), rates, train, start, config.optimizer):
         so_far = streams[copies, :seen]
-        learned[copies, seen - 1] = accuracy_of_latest(head, test, so_far)
+        learned[copies, seen - 1] = peak[copies, seen - 1] = accuracy_of_latest(head, test, so_far)
         if seen in curve:
             by_class = accuracy(head, test, so_far)
+            peak[copies, :seen] = torch.maximum(peak[copies, :seen], by_class)
             curve[seen][copies] = by_class.mean(-1)
         if seen == n:  # which is the last point of the curve
-            final[copies] = by_class  # line 8
+            final[copies] = by_class  # line 7
             on_train[copies] = accuracy(head, train, so_far).mean(-1)
     return LengthResult(
         test=summarize(final.mean(-1)),
         train=summarize(on_train),
-        forgetting=summarize(forgetting(learned, final)),
-        forgetting_by_class=(learned - final).mean(0).tolist(),
+        learned=summarize(learned.mean(-1)),
+        forgetting=summarize(forgetting(peak, final)),
+        forgetting_by_class=[summarize(lost) for lost in (peak - final).unbind(1)],
+        by_trajectory=final.mean(-1).tolist(),
         curve=[(seen, summarize(values)) for seen, values in curve.items()],
         rate=choice,
         seconds=time.perf_counter() - began,

@@ -78,6 +78,7 @@ def _options(c: int) -> dict[str, Any]:
 def softmax_scan(P: Tensor, G: Tensor, y: Tensor, alpha: float) -> Tensor:
     """See `scan.softmax_scan`. P and G may be slices: their last dimension must be contiguous."""
     t, k, c = P.shape
+    assert P.stride(2) == G.stride(2) == 1
     out = torch.empty(t, k, c, dtype=P.dtype, device=P.device)
     y = y.contiguous()
     _softmax_kernel[(t,)](P, G, y, out, alpha, k, c, P.stride(0), P.stride(1), G.stride(0), G.stride(1), **_options(c))
@@ -87,6 +88,8 @@ def softmax_scan(P: Tensor, G: Tensor, y: Tensor, alpha: float) -> Tensor:
 def jacobian_scan(start: Tensor, G: Tensor, p: Tensor, alpha: float, reverse: bool, offset: Tensor | None) -> Tensor:
     """See `scan.jacobian_scan`."""
     t, k, c = p.shape
+    assert start.stride(2) == G.stride(2) == 1
+    p = p.contiguous()
     out = torch.empty_like(p)
     _jacobian_kernel[(t,)](
         start,

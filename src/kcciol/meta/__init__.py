@@ -1,5 +1,6 @@
 """Algorithms 1 to 3 of the paper.
 
-phases.py: Algorithm 1. outer.py: one pass of Algorithm 2's loop. inner.py: its lines 5 to 9, and lowrank.py the same
-faster. mask.py: Algorithm 3. trajectory.py: what Algorithm 2's line 2 draws. adam.py: the update of line 13.
+phases.py: Algorithm 1. Algorithm 2: trajectory.py draws (line 2), reset.py prepares W, inner.py learns a trajectory and
+takes the loss (lines 5 to 9; lowrank.py the same, faster), outer.py takes the gradient (lines 4 to 10), adam.py updates
+(lines 11 and 12), step.py is all of it. mask.py: Algorithm 3.
 """

@@ -1,4 +1,4 @@
-"""Algorithm 2, line 13: the update of Theta, by Adam, with the l1 term and the clamp folded in."""
+"""Algorithm 2, lines 11 and 12: the update of Theta, by Adam, with the l1 term and the clamp folded in."""
 
 from __future__ import annotations
 

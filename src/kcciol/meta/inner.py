@@ -1,4 +1,4 @@
-"""The inner loop (Algorithm 2, lines 5 to 10) on features, and its derivatives. This file is the definition.
+"""The inner loop and its loss (Algorithm 2, lines 5 to 9) on features, and its derivatives: the definition.
 
 theta does not change inside the inner loop, so it sees only features: z (t k + t s, d), those of tau_tr of all t
 trajectories, then those of tau_val. It is a function m(W, z) -> l_meta, and the meta-step needs of it
@@ -93,5 +93,5 @@ class Plain(Autograd):
         z_trs, z_vals = y.split(z)
         for z_tr, y_tr, z_val, y_val in zip(z_trs, y.train, z_vals, y.val, strict=True):
             W_k = adapt(self.head, W, z_tr, y_tr, self.alpha, self.order)
-            losses.append(F.cross_entropy(self.head.logits(W_k, z_val), y_val))  # line 10
+            losses.append(F.cross_entropy(self.head.logits(W_k, z_val), y_val))  # line 9
         return torch.stack(losses).mean()

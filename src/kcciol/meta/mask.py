@@ -19,9 +19,8 @@ def get_mask(layout: Layout, Theta: Tensor, config: MaskConfig) -> Tensor:
     groups = [[name] for name in tensors] if config.scope == "tensor" else [list(tensors)]
     for names in groups:
         values = torch.cat([tensors[name].flatten() for name in names])
-        keep = round(config.delta * len(values))
-        if keep:
-            threshold = values.sort(descending=True).values[keep - 1]  # line 2
-            for name in names:
-                marks[name].copy_(tensors[name] >= threshold)  # lines 5 to 8
+        important = torch.zeros_like(values)
+        important[values.argsort(descending=True, stable=True)[: round(config.delta * len(values))]] = 1  # lines 2 to 8
+        for name, part in zip(names, torch.split(important, [tensors[n].numel() for n in names]), strict=True):
+            marks[name].copy_(part.view(tensors[name].shape))
     return mask

@@ -1,4 +1,4 @@
-"""One pass of Algorithm 2's loop, lines 4 to 12: the gradient of l_meta + lambda l_constraint.
+"""One pass of Algorithm 2's loop, lines 4 to 10: the gradient of l_meta + lambda l_constraint.
 
 The encoder runs once over all images of the step; the inner loop works on its features. With g the gradient of l_meta
 in Theta and v = mask * g, the gradient of l_constraint = |v|^2 is 2 H v, H the Hessian of l_meta. By the chain rule
@@ -47,9 +47,9 @@ def meta_gradient(
     """
     precision = precision or Theta.dtype
     encoder, cut = problem.encoder, problem.theta_length
-    theta = problem.theta(Theta[:cut].to(precision))
+    theta = problem.theta(Theta[:cut].to(precision))  # line 4
     z, tape = encoder.forward(theta, encoder.patches(rows, precision))
-    loss, gW, u = inner.gradient(problem.W(Theta), z.to(Theta.dtype), y)
+    loss, gW, u = inner.gradient(problem.W(Theta), z.to(Theta.dtype), y)  # lines 5 to 9
     first = y.train.numel() if inner.order == "first" else 0  # images before this one do not count: their u is zero
     tape = tape.tail(first)
     gtheta = encoder.backward(theta, tape, u[first:].to(precision))
@@ -57,7 +57,7 @@ def meta_gradient(
     if not lam:
         return MetaGradient(loss, g, None, None)
     assert mask is not None
-    v = mask * g
+    v = mask * g  # line 10: l_constraint is its squared norm
     v_theta = problem.theta(v[:cut].to(precision))
     zdot = encoder.tangent(theta, tape, v_theta).to(Theta.dtype)
     if first:

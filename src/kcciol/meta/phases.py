@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -13,11 +13,11 @@ from kcciol.config import Config
 from kcciol.data.classset import ClassSet
 from kcciol.engine import checkpoint
 from kcciol.engine.checkpoint import Checkpoint
-from kcciol.engine.execute import executor, pick_device, set_precision
+from kcciol.engine.execute import executor, pick_device
 from kcciol.engine.progress import TrainingBar
 from kcciol.engine.run_folder import RunFolder
 from kcciol.engine.stop import Stopped, StopRequest, watch_signals
-from kcciol.engine.tensorboard import scalar_writer
+from kcciol.engine.tensorboard import require_tensorboard
 from kcciol.errors import UserError
 from kcciol.meta.mask import get_mask
 from kcciol.meta.step import MetaStep
@@ -26,7 +26,23 @@ from kcciol.problems.classification import Classification
 
 
 class Diverged(UserError):
-    """The loss is no longer finite."""
+    """A number is no longer finite."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What all phases of a run have in common."""
+
+    config: Config
+    problem: Classification
+    base: ClassSet
+    folder: RunFolder
+    Theta: Tensor  # changed in place
+    bar: TrainingBar
+    stop: StopRequest
+
+    def checkpoint(self, number: int, step: int, tensors: dict[str, Tensor]) -> Checkpoint:
+        return Checkpoint(self.config, self.base.image_shape, len(self.base), number, step, tensors)
 
 
 def train(
@@ -46,56 +62,53 @@ def train(
     if config.data.train_samples:
         base = base.first_samples(config.data.train_samples)
     Sampler(base, config.trajectory)  # what the data cannot give is said before anything is written
+    if config.engine.tensorboard:
+        require_tensorboard()
     folder = RunFolder(Path(out))
     if resume:
         folder.reopen(config)
-    source = folder.checkpoint if resume and folder.checkpoint.exists() else start
-    at = checkpoint.load(source) if source is not None else None
-    Theta = problem.init(config.seed) if at is None else at.vector(problem.layout, source)  # Algorithm 1, line 1
-    if not resume:
-        folder.create(config)
-    elif at is not None:
+        at = checkpoint.load(folder.checkpoint)
+        Theta = at.vector(problem.layout, folder.checkpoint)
         folder.rewind_metrics(at.phase, at.step)
-    Theta = Theta.to(device)
+    else:
+        Theta, first = problem.init(config.seed), 1  # Algorithm 1, line 1
+        if start is not None:
+            before = checkpoint.load(start)
+            Theta, first = before.vector(problem.layout, start), before.phase + 1
+        if first > 3:
+            raise UserError(f"The representation {start} is from the end of phase 3: no phase comes after it.")
+        at = Checkpoint(config, base.image_shape, len(base), first, 0, problem.layout.views(Theta))
+        folder.create(config, at)
     steps = tuple(phase.steps for phase in config.phases)
     with TrainingBar(steps, quiet) as bar, watch_signals() as stop:
+        run = Run(config, problem, base, folder, Theta.to(device), bar, stop)
         for number in (1, 2, 3):  # lines 3, 4 and 6
-            if config.phases[number - 1].steps and (at is None or at.phase <= number):
-                resumed = at if at is not None and at.phase == number else None
-                _run_phase(problem, base, config, number, Theta, folder, resumed, bar, stop)
+            if number >= at.phase and config.phases[number - 1].steps:
+                _run_phase(run, number, at if at.phase == number and at.step else None)
     return folder
 
 
-def _run_phase(
-    problem: Classification,
-    base: ClassSet,
-    config: Config,
-    number: int,
-    Theta: Tensor,
-    folder: RunFolder,
-    resumed: Checkpoint | None,
-    bar: TrainingBar,
-    stop: StopRequest,
-) -> None:
-    """Algorithm 2 with one phase's settings, Theta in place."""
+def _run_phase(run: Run, number: int, resumed: Checkpoint | None) -> None:
+    """Algorithm 2 with one phase's settings."""
+    config, Theta, folder = run.config, run.Theta, run.folder
     phase, engine = config.phases[number - 1], config.engine
     done = resumed.step if resumed else 0
     if done >= phase.steps:
+        if not folder.phase(number).exists():  # the run was cut between its last step and this file
+            run.checkpoint(number, done, run.problem.layout.views(Theta)).save(folder.phase(number))
         return
-    step = MetaStep(problem, base, config, phase, Theta, number)
-    step.precision = set_precision(engine, Theta.device)
-    if phase.lam:
-        step.mask = get_mask(problem.layout, Theta, config.mask)  # Algorithm 1, line 5
+    mask = get_mask(run.problem.layout, Theta, config.mask) if phase.lam else None  # Algorithm 1, line 5
+    step = MetaStep(run.problem, run.base, config, phase, number, Theta, mask)
     if resumed:
         step.adam.m.copy_(resumed.tensors["adam.m"])
         step.adam.v.copy_(resumed.tensors["adam.v"])
-        if step.mask is not None:
-            step.mask.copy_(resumed.tensors["mask"])
+        if mask is not None:
+            mask.copy_(resumed.tensors["mask"])
     on_gpu = Theta.device.type == "cuda"
     step.load_block(done // BLOCK, done % BLOCK)
-    execute = executor(step, step.state, on_gpu and engine.graph)
-    log = _logger(folder, engine.tensorboard, number, sum(p.steps for p in config.phases[: number - 1]))
-    bar.start(number, done)
+    execute = executor(step, step.state, step.counters, on_gpu and engine.graph)
+    log = folder.logger(engine.tensorboard, sum(p.steps for p in config.phases[: number - 1]))
+    run.bar.start(number, done)
     window: list[Tensor] = []
     chunk = 50 if on_gpu else 1  # steps between two looks at the losses and the signals
     began = time.monotonic(), done
@@ -108,57 +121,49 @@ def _run_phase(
             execute()
         slot, done = done % BLOCK, done + n
         window.append(step.metrics[slot : slot + n].cpu())
-        if not torch.isfinite(window[-1][:, 0]).all():
-            raise Diverged(
-                f"The loss is no longer finite in phase {number} near step {done}; the last good state is kept in "
-                f"{folder.path}: lower phase{number}.alpha or phase{number}.beta and resume from there."
-            )
-        loss = float(window[-1][:, 0].mean())
-        bar.update(number, done, loss)
-        if done % engine.log_every == 0 or done == phase.steps:
-            log(done, torch.cat(window).mean(0), (done - began[1]) / (time.monotonic() - began[0]))
+        if not torch.isfinite(window[-1]).all():
+            raise Diverged(_advice("loss", number, done, folder))
+        run.bar.update(number, done, float(window[-1][:, 0].mean()))
+        save = done % engine.checkpoint_every == 0 or run.stop.signal_number is not None
+        if done % engine.log_every == 0 or save or done == phase.steps:
+            speed = (done - began[1]) / (time.monotonic() - began[0])
+            log(number, done, _metrics(torch.cat(window).mean(0), step) | {"steps_per_second": round(speed, 2)})
             window.clear()
-        if done % engine.checkpoint_every == 0 or stop.signal_number is not None:
-            _save(folder.checkpoint, config, problem, base, number, done, step)
-        if stop.signal_number is not None:
-            raise Stopped(stop.signal_number, f"Stopped in phase {number} after step {done}; --resume continues there.")
-    _save(folder.phase(number), config, problem, base, number, done, step, resumable=False)
-    _save(folder.checkpoint, config, problem, base, number, done, step)
+        if save and done < phase.steps:
+            _save(run, step, number, done)
+            if run.stop.signal_number is not None:
+                break
+    if done == phase.steps:
+        _save(run, step, number, done, finished=True)
+    if run.stop.signal_number is not None:
+        words = f"Stopped in phase {number} after step {done}; --resume continues there."
+        raise Stopped(run.stop.signal_number, words)
 
 
-def _save(
-    path: Path,
-    config: Config,
-    problem: Classification,
-    base: ClassSet,
-    number: int,
-    done: int,
-    step: MetaStep,
-    resumable: bool = True,
-) -> None:
-    tensors = problem.layout.views(step.Theta)
-    if not torch.isfinite(step.Theta).all():
-        raise Diverged(
-            f"The parameters are no longer finite in phase {number} at step {done}; {path} is kept as it was."
-        )
-    if resumable:
-        tensors |= {"adam.m": step.adam.m, "adam.v": step.adam.v}
-        if step.mask is not None:
-            tensors["mask"] = step.mask
-    Checkpoint(config, base.image_shape, len(base), number, done, tensors).save(path)
+def _metrics(means: Tensor, step: MetaStep) -> dict[str, float]:
+    """What a line of metrics.jsonl says of the steps since the line before."""
+    values = {"loss": float(means[0])}
+    if step.phase.gamma:
+        values["l1"] = float(step.Theta.abs().sum())
+    if step.phase.lam:
+        values |= {"constraint": float(means[1]), "constraint_share": float(means[2])}
+    return values
 
 
-def _logger(folder: RunFolder, tensorboard: bool, number: int, before: int) -> Callable[[int, Tensor, float], None]:
-    """A function that writes one line of metrics, and TensorBoard's events when asked."""
-    write = scalar_writer(folder.path) if tensorboard else None
+def _save(run: Run, step: MetaStep, number: int, done: int, finished: bool = False) -> None:
+    """Write the checkpoint; at the end of a phase the representation first, so that a checkpoint never lacks it."""
+    tensors = run.problem.layout.views(step.Theta)
+    state = {"adam.m": step.adam.m, "adam.v": step.adam.v} | ({} if step.mask is None else {"mask": step.mask})
+    if not all(torch.isfinite(tensor).all() for tensor in (tensors | state).values()):
+        raise Diverged(_advice("state", number, done, run.folder))
+    if finished:
+        run.checkpoint(number, done, tensors).save(run.folder.phase(number))
+    run.checkpoint(number, done, tensors | state).save(run.folder.checkpoint)
 
-    def log(done: int, means: Tensor, speed: float) -> None:
-        values = {"loss": float(means[0])}
-        if number == 3:
-            values |= {"constraint": float(means[1]), "constraint_share": float(means[2])}
-        values["steps_per_second"] = round(speed, 2)
-        folder.log({"phase": number, "step": done, **values})
-        if write is not None:
-            write(values, before + done)
 
-    return log
+def _advice(what: str, number: int, done: int, folder: RunFolder) -> str:
+    begin = f" --start {folder.phase(number - 1)}" if number > 1 and folder.phase(number - 1).exists() else ""
+    return (
+        f"The {what} is no longer finite in phase {number} near step {done}, what was saved before it is kept in "
+        f"{folder.path}: train into another --out{begin} with a lower phase{number}.alpha or phase{number}.beta."
+    )

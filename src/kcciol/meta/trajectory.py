@@ -51,8 +51,7 @@ class Sampler:
 
     def draw(self, seed: int, phase: int, block: int) -> Table:
         """Block number `block` of phase number `phase`."""
-        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, phase, block])))
-        c = self.config
+        rng, c = generator(seed, phase, block), self.config
         rows = BLOCK * c.count
         # no class twice in a step, so that the rows of W to reset are all different
         classes = distinct(rng, BLOCK, len(self.counts), c.count * c.classes).reshape(rows, c.classes)
@@ -67,6 +66,11 @@ class Sampler:
         return Table(torch.from_numpy(np.concatenate([support, val], 1)), torch.from_numpy(classes.reshape(BLOCK, -1)))
 
 
+def generator(*key: int) -> np.random.Generator:
+    """A source of randomness that depends on these numbers and on nothing else."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+
+
 def distinct(rng: np.random.Generator, rows: int, n: int, r: int) -> NDArray[np.int64]:
     """(rows, r): in each row r different numbers below n, uniformly."""
     if r * r > n:
@@ -78,15 +82,3 @@ def distinct(rng: np.random.Generator, rows: int, n: int, r: int) -> NDArray[np.
         if not again.any():
             return drawn
         drawn[again] = rng.integers(n, size=(int(again.sum()), r))
-
-
-def redraw(seed: int, phase: int, block: int, shape: tuple[int, ...], fan_in: int) -> Tensor:
-    """Kaiming-normal values for the rows of W that are re-drawn in a block."""
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, phase, block, 1])))
-    return torch.from_numpy(rng.standard_normal(shape, dtype=np.float32) * np.float32(np.sqrt(2 / fan_in)))
-
-
-def offsets(seed: int, phase: int, block: int, top: int) -> Tensor:
-    """A number from 0 to top for each step of a block."""
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, phase, block, 2])))
-    return torch.from_numpy(rng.integers(top + 1, size=BLOCK))

@@ -36,11 +36,6 @@ class Layout:
         name = list(self.shapes)[-1]
         return self.offsets[name] + math.ceil(math.prod(self.shapes[name]) / _ALIGN) * _ALIGN
 
-    @cached_property
-    def size(self) -> int:
-        """Number of parameters."""
-        return sum(math.prod(shape) for shape in self.shapes.values())
-
     def zeros(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.zeros(self.length, device=device, dtype=dtype)
 
