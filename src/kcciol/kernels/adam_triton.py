@@ -16,8 +16,8 @@ def _kernel(Theta, gradient, m, v, scale, gamma, clamp, n, beta1, beta2, eps, BL
     w = tl.load(Theta + at, mask=inside)
     g = tl.load(gradient + at, mask=inside)
     g += gamma * ((w > 0).to(tl.float32) - (w < 0).to(tl.float32))
-    nan: tl.constexpr = tl.PropagateNan.ALL  # a clamp must not hide that something went wrong
-    g = tl.minimum(tl.maximum(g, -clamp, propagate_nan=nan), clamp, propagate_nan=nan)
+    g = tl.maximum(g, -clamp, propagate_nan=tl.PropagateNan.ALL)  # a clamp must not hide that something went wrong
+    g = tl.minimum(g, clamp, propagate_nan=tl.PropagateNan.ALL)
     m_new = tl.load(m + at, mask=inside)
     m_new += (1 - beta1) * (g - m_new)
     v_new = beta2 * tl.load(v + at, mask=inside) + (1 - beta2) * g * g
