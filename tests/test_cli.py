@@ -74,12 +74,33 @@ def test_quickstart_on_a_tiny_setting(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_evaluate_writes_its_result(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run), "--trajectories", "2"]) == 0
-    result = json.loads((run / "evaluation-phase3.json").read_text())
+    (path,) = run.glob("evaluation-phase3-*.json")  # its settings are not the run's own
+    result = json.loads(path.read_text())
     assert result["evaluation"]["trajectories"] == 2
     assert result["evaluation"]["classes"] == [2, 4]  # from the run's config
     assert set(result["classes"]["4"]) >= {"test", "train", "forgetting", "curve", "rate"}
     assert main(["evaluate", str(run), "--untrained", "--out", str(run / "u.json")]) == 0
     assert json.loads((run / "u.json").read_text())["untrained"] is True
+
+
+def test_classes_that_were_trained_on_are_not_novel(
+    tiny: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in "abcdefghijkl":
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for i in range(8):
+            picture = Image.new("L", (16, 16), 255)
+            picture.putpixel((ord(name) % 16, i), 0)
+            picture.save(tmp_path / "images" / name / f"{i}.png")
+    (tmp_path / "tiny.toml").write_text(to_toml(tiny))
+    folder = ["--data.name", "folder", "--data.root", str(tmp_path / "images"), "--data.base-classes", "0"]
+    run = str(tmp_path / "run")
+    words = ["train", str(tmp_path / "tiny.toml"), *folder, "--data.novel-classes", "4", "--out", run, "--quiet"]
+    assert main(words) == 0
+    assert main(["evaluate", run]) == 0
+    (tmp_path / "images" / "l").rename(tmp_path / "l")
+    assert main(["evaluate", run]) == 2
+    assert "'h' and 0 others were trained on" in capsys.readouterr().err
 
 
 def test_train_again_and_resume(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,6 +140,17 @@ BAD = [
     (["train", "nonsense"], "no preset 'nonsense'"),
     (["train", "none.toml"], "cannot be read"),
     (["train", "quickstart", "--mask.delta", "2"], "mask.delta is 2"),
+    (["train", "quickstart", "--seed", "-1"], "seed is -1"),
+    (["train", "quickstart", "--meta.clamp", "inf"], "meta.clamp is inf"),
+    (["train", "quickstart", "--phase2.gamma", "nan"], "phase2.gamma is nan"),
+    (["train", "quickstart", "--data.size", "1000000"], "data.size is 1000000"),
+    (["train", "--out", "x", "quickstart"], "The preset comes first"),
+    (["train", "quickstart", "--start", "{run}/checkpoint.safetensors", "--out", "{tmp}/x"], "lies within phase 3"),
+    (["train", "quickstart", "--start", "{run}", "--out", "{tmp}/x"], "is a folder"),
+    (["train", "{run}", "--resume", "--start", "{run}/phase1.safetensors"], "leave --start out"),
+    (["train", "{run}", "--resume", "--phase1.steps", "9"], "phase1.steps = 7, now it is 9"),
+    (["train", "{run}", "--phase1.steps", "0", "--phase2.steps", "0", "--phase3.steps", "0"], "nothing to train"),
+    (["quickstart", "--evaluation.classes", "500", "--out", "{tmp}/x"], "at most 100"),
     (["train", "quickstart", "--phase1.steps", "-5"], "steps is -5"),
     (["train", "omniglot", "--data.root", "nowhere"], "nowhere"),
     (["train", "quickstart", "--trajectory.support", "30", "--out", "{tmp}/x"], "needs 32 of each class"),
@@ -126,6 +158,14 @@ BAD = [
     (["train", "quickstart", "--start", "none.safetensors", "--out", "{tmp}/x"], "no checkpoint none.safetensors"),
     (["evaluate", "nowhere"], "no checkpoint nowhere"),
     (["evaluate", "{run}", "--phase", "7"], "phase 7"),
+    (["evaluate", "{run}/phase3.safetensors", "--phase", "1"], "--phase chooses in a run folder"),
+    (["evaluate", "--classes", "2", "{run}"], "The run comes first"),
+    (["evaluate", "{run}", "--out", "{run}/phase1.safetensors"], "ends in .json"),
+    (["evaluate", "{run}", "--out", "{tmp}/none/x.json"], "is not a folder one may write to"),
+    (["evaluate", "{run}", "--rates", "inf"], "evaluation.rates"),
+    (["bench", "step", "--steps", "0"], "--steps is 0"),
+    (["bench", "step", "--out", "{tmp}/none/x.json"], "is not a folder one may write to"),
+    (["data", "check"], "needs the name of a data set"),
     (["evaluate", "{run}", "--classes", "9"], "9 classes"),
     (["evaluate", "{run}", "--train-samples", "30"], "33 of each class"),
     (["evaluate", "{run}", "--split", "validation"], "no validation classes"),

@@ -42,8 +42,10 @@ def replacing(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def require_folder(path: Path) -> None:
-    """Say before the work, not after it, that a file cannot be written there."""
+def require_json(path: Path) -> None:
+    """Say before the work, not after it, that a result cannot be written there."""
+    if path.suffix != ".json" or path.is_dir():
+        raise UserError(f"The result cannot be written to {path}: name a file that ends in .json.")
     folder = path.absolute().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise UserError(f"The file {path} cannot be written: {folder} is not a folder one may write to.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -45,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"kcciol: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader of our output has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except OSError as error:  # a full disk, a file that was taken away: nothing a traceback would help with
         print(f"kcciol: {error}", file=sys.stderr)
         return 2
@@ -108,6 +112,8 @@ def data(words: Sequence[str]) -> int:
             table.add_row(row_name, what, layout, f"kcciol data get {row_name}" if can else "-")
         out.print(table)
         return 0
+    if not options.name:
+        raise UserError(f"kcciol data {options.action} needs the name of a data set: {', '.join(package.DATASETS)}.")
     if options.name not in package.DATASETS:
         raise UserError(f"There is no data set {options.name!r}; there are: {', '.join(package.DATASETS)}.")
     config = dataclasses.replace(options.data, name=options.name)  # type: ignore[arg-type]
@@ -162,9 +168,13 @@ _NO_OUT = Path("runs/PRESET-seed0")
 
 def train(words: Sequence[str]) -> int:
     """Meta-train a representation: kcciol train PRESET."""
+    if words and words[0].startswith("-") and {"-h", "--help"}.isdisjoint(words):
+        raise UserError("The preset comes first: kcciol train PRESET [options].")
     if not words or words[0].startswith("-"):
         out.print("usage: kcciol train PRESET [options]      (kcciol train PRESET --help shows every setting)\n")
         _print_presets()
+        out.print("\nPRESET may also be a .toml file of the same shape, or the folder of a run.")
+        out.print("--out says where the run goes, --resume continues it, --start begins after a phase of another run.")
         return 0 if {"-h", "--help"} & set(words) else 2
     folder = Path(words[0])
     if (folder / "config.toml").is_file():
@@ -201,7 +211,10 @@ def _print_presets() -> None:
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Learn novel classes online with a trained representation, and measure (Algorithm 4)."""
+    """Learn novel classes online with a trained representation, and measure (Algorithm 4 of the paper).
+
+    Settings that are not given are those of the run's own config, not the defaults shown here.
+    """
 
     run: Positional[Path]
     """A run folder, or a representation file such as runs/mine/phase3.safetensors."""
@@ -222,12 +235,14 @@ class EvaluateOptions:
 
 def evaluate(words: Sequence[str]) -> int:
     """Measure a representation on novel classes: kcciol evaluate RUN."""
+    if {"-h", "--help"} & set(words[:1]):
+        _parse(EvaluateOptions, "evaluate", ["--help"])
     if not words or words[0].startswith("-"):
-        _parse(EvaluateOptions, "evaluate", ["--help"] if {"-h", "--help"} & set(words) else words)
+        raise UserError("The run comes first: kcciol evaluate RUN [options].")
     start = EvaluateOptions(Path(words[0]))
     if {"-h", "--help"} & set(words):
         _parse(EvaluateOptions, "evaluate", words, start)
-    from kcciol.atomic import require_folder, write_json
+    from kcciol.atomic import require_json, write_json
     from kcciol.engine import checkpoint
     from kcciol.measure import measure_file
 
@@ -236,8 +251,10 @@ def evaluate(words: Sequence[str]) -> int:
     options = _parse(EvaluateOptions, "evaluate", words, start)
     path = _representation_file(options)
     name = "untrained" if options.untrained else path.stem
+    if options.evaluation != saved.config.evaluation:  # results of other settings stand side by side
+        name += "-" + hashlib.sha256(repr(options.evaluation).encode()).hexdigest()[:6]
     target = options.out or path.parent / f"evaluation-{name}{'' if options.split == 'novel' else '-validation'}.json"
-    require_folder(target)
+    require_json(target)
     result = measure_file(
         path, options.evaluation, options.split, options.root, options.device, options.untrained, _say
     )
@@ -252,6 +269,8 @@ def _say(line: str) -> None:
 
 def _representation_file(options: EvaluateOptions) -> Path:
     if not options.run.is_dir():
+        if options.phase:
+            raise UserError(f"--phase chooses in a run folder, but {options.run} is not one: leave it out.")
         return options.run
     numbers = (options.phase,) if options.phase else (3, 2, 1)
     for number in numbers:
@@ -315,11 +334,13 @@ class BenchOptions:
 def bench(words: Sequence[str]) -> int:
     """Time the meta-step or the evaluation: kcciol bench step."""
     options = _parse(BenchOptions, "bench", words)
-    from kcciol.atomic import require_folder, write_json
+    from kcciol.atomic import require_json, write_json
     from kcciol.bench import evaluation, step
 
+    if options.steps < 1:
+        raise UserError(f"--steps is {options.steps}, but must be at least 1.")
     if options.out is not None:
-        require_folder(options.out)
+        require_json(options.out)
     if options.what == "step":
         result = step.measure(options.preset, options.steps, options.device, _say)
     else:

@@ -35,8 +35,8 @@ class DataConfig:
 
     name: Literal["omniglot", "glyphs", "folder"] = "omniglot"
     """The data set: omniglot, glyphs (drawn by kcciol itself, nothing to download) or folder (one folder a class)."""
-    root: str = "data"
-    """Where the files lie; unused by glyphs. The environment variable KCCIOL_DATA, when set, is the default."""
+    root: str = ""
+    """Where the files lie; by default the folder that the environment variable KCCIOL_DATA names, else ./data."""
     size: int = 84
     """Images are brought to size x size pixels."""
     base_classes: int = 963
@@ -53,7 +53,7 @@ class DataConfig:
     """glyphs only: another seed is another world of characters."""
 
     def __post_init__(self) -> None:
-        _require(self.size >= 8, "data.size", self.size, "at least 8")
+        _require(8 <= self.size <= 1024, "data.size", self.size, "between 8 and 1024")
         _require(self.base_classes >= 0, "data.base_classes", self.base_classes, "0 or more")
         _require(self.novel_classes >= 0, "data.novel_classes", self.novel_classes, "0 or more")
         _require(self.validation_classes >= 0, "data.validation_classes", self.validation_classes, "0 or more")
@@ -75,11 +75,11 @@ class NetConfig:
     """Rows of W in meta-training; 0 means one for each base class."""
 
     def __post_init__(self) -> None:
-        _require(self.channels >= 1, "net.channels", self.channels, "at least 1")
+        _require(1 <= self.channels <= 2**14, "net.channels", self.channels, "between 1 and 16384")
         _require(len(self.strides) >= 1, "net.strides", self.strides, "at least one stride")
         _require(all(s in (1, 2) for s in self.strides), "net.strides", self.strides, "a list of 1s and 2s")
-        _require(self.hidden >= 0, "net.hidden", self.hidden, "0 or more")
-        _require(self.outputs >= 0, "net.outputs", self.outputs, "0 or more")
+        _require(0 <= self.hidden <= 2**16, "net.hidden", self.hidden, "between 0 and 65536")
+        _require(0 <= self.outputs <= 2**20, "net.outputs", self.outputs, "between 0 and 1048576")
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,6 @@ class PhaseConfig:
     lam: float = 0.0
     """lambda, weight of the constraint: the squared norm of the meta-gradient of the important parameters."""
 
-    def __post_init__(self) -> None:
-        for name in ("steps", "alpha", "beta", "gamma", "lam"):
-            _require(getattr(self, name) >= 0, f"phase.{name}", getattr(self, name), "0 or more")
-
 
 @dataclass(frozen=True)
 class EngineConfig:
@@ -218,14 +214,15 @@ class EvaluationConfig:
             "1 or more each",
         )
         _require(
-            len(self.rates) > 0 and all(0 < rate < math.inf for rate in self.rates),
+            len(self.rates) > 0 and all(0 < rate <= 1e6 for rate in self.rates),
             "evaluation.rates",
             self.rates,
-            "one or more positive numbers",
+            "one or more positive numbers, at most 1e6",
         )
         for name in ("trajectories", "train_samples", "test_samples", "search_trajectories", "curve_points"):
             _require(getattr(self, name) >= 1, f"evaluation.{name}", getattr(self, name), "at least 1")
-        _require(self.outputs >= 0, "evaluation.outputs", self.outputs, "0 or more")
+        _require(0 <= self.outputs <= 2**20, "evaluation.outputs", self.outputs, "between 0 and 1048576")
+        _require(0 <= self.seed < 2**63, "evaluation.seed", self.seed, "0 or more (and below 2^63)")
 
 
 @dataclass(frozen=True)
@@ -246,7 +243,11 @@ class Config:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
-        _require(self.seed >= 0, "seed", self.seed, "0 or more")
+        _require(0 <= self.seed < 2**63, "seed", self.seed, "0 or more (and below 2^63)")
+        for number, phase in enumerate(self.phases, 1):
+            _require(0 <= phase.steps <= 10**9, f"phase{number}.steps", phase.steps, "between 0 and 10^9")
+            for name in ("alpha", "beta", "gamma", "lam"):
+                _require(getattr(phase, name) >= 0, f"phase{number}.{name}", getattr(phase, name), "0 or more")
 
     @property
     def phases(self) -> tuple[PhaseConfig, PhaseConfig, PhaseConfig]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from kcciol.data import load as load_data
 from kcciol.engine.execute import pick_device
 from kcciol.engine.record import record
 from kcciol.engine.run_folder import RunFolder
+from kcciol.evaluation.protocol import check
 from kcciol.measure import measure
 from kcciol.meta.phases import train
 from kcciol.representation import Representation, load
@@ -34,6 +34,8 @@ def run(config: Config, out: Path) -> dict[str, Any]:
         f"{len(data.base)} base classes to meta-train on, {len(data.novel)} novel classes to learn afterwards, "
         f"images of {config.data.size}x{config.data.size} pixels."
     )
+    check(len(data.novel), config.evaluation)  # before the training, not after it
+    data.novel.require(config.evaluation.train_samples + config.evaluation.test_samples, "evaluation")
     folder = RunFolder(out)
     train(config, data.base, out, resume=folder.config.exists())
     trained = time.perf_counter() - began
@@ -59,7 +61,8 @@ def run(config: Config, out: Path) -> dict[str, Any]:
     write_json(out / "quickstart.json", summary)
     console.print(_table(config, results))
     console.print(
-        f"{config.evaluation.trajectories} trajectories each, ± 95 % interval; every image seen once, nothing stored. "
+        f"{config.evaluation.trajectories} trajectories each, ± 95 % interval; every image seen once, nothing stored; "
+        "scratch is the untrained network. "
         f"{seconds['total']:.0f} s in all."
     )
     if _plot(results, out / "quickstart.png"):
@@ -102,7 +105,11 @@ def _plot(results: dict[str, Any], path: Path) -> bool:
 
 
 def peak_memory_gib() -> float:
-    """The most memory this process has held, on the host and on the GPU."""
+    """The most memory this process has held, on the host and on the GPU; 0 for the host where it cannot be known."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
     unit = 1 if sys.platform == "darwin" else 1024
     host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
     return host + (torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0)

@@ -18,14 +18,15 @@ from kcciol.problems.classification import Classification
 class Representation:
     """h_theta with its parameters, ready to turn images into features."""
 
-    def __init__(self, config: Config, problem: Classification, Theta: Tensor) -> None:
-        self.config, self.problem, self.Theta = config, problem, Theta
+    def __init__(self, config: Config, problem: Classification, Theta: Tensor, base_names: tuple[str, ...]) -> None:
+        """base_names: the classes it was trained on."""
+        self.config, self.problem, self.Theta, self.base_names = config, problem, Theta, base_names
 
     @classmethod
     def untrained(cls, config: Config, base: ClassSet, device: torch.device | str = "cpu") -> Representation:
         """The random network that training would begin with."""
         problem = Classification(config.net, base.image_shape, len(base))
-        return cls(config, problem, problem.init(config.seed).to(device))
+        return cls(config, problem, problem.init(config.seed).to(device), base.names)
 
     @property
     def W(self) -> dict[str, Tensor]:
@@ -58,5 +59,6 @@ class Representation:
 def load(path: Path | str, device: torch.device | str = "cpu") -> Representation:
     """A representation from a file that training has written."""
     saved = checkpoint.load(Path(path))
-    problem = Classification(saved.config.net, saved.image_shape, saved.base_classes)
-    return Representation(saved.config, problem, saved.vector(problem.layout, Path(path)).to(device))
+    problem = Classification(saved.config.net, saved.image_shape, len(saved.base_names))
+    Theta = saved.vector(problem.layout, Path(path)).to(device)
+    return Representation(saved.config, problem, Theta, saved.base_names)

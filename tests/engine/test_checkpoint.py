@@ -18,13 +18,13 @@ from kcciol.nets.layout import Layout
 def saved(tiny: Config, tmp_path: Path) -> Path:
     path = tmp_path / "c.safetensors"
     tensors = {"a": torch.randn(3, 2), "b": torch.randn(4, 2, 3, 3).to(memory_format=torch.channels_last)}
-    Checkpoint(tiny, (1, 16, 16), 12, 2, 34, tensors).save(path)
+    Checkpoint(tiny, (1, 16, 16), ("x", "y"), 2, 34, tensors).save(path)
     return path
 
 
 def test_round_trip(tiny: Config, saved: Path) -> None:
     found = load(saved)
-    assert (found.config, found.image_shape, found.base_classes) == (tiny, (1, 16, 16), 12)
+    assert (found.config, found.image_shape, found.base_names) == (tiny, (1, 16, 16), ("x", "y"))
     assert (found.phase, found.step) == (2, 34)
     layout = Layout({"a": (3, 2), "b": (4, 2, 3, 3)})
     views = layout.views(found.vector(layout, saved))
@@ -50,7 +50,7 @@ def test_foreign_files(tmp_path: Path) -> None:
 
 def test_not_finite(tiny: Config, tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
-    Checkpoint(tiny, (1, 16, 16), 12, 1, 1, {"a": torch.tensor([float("nan")])}).save(path)
+    Checkpoint(tiny, (1, 16, 16), ("x", "y"), 1, 1, {"a": torch.tensor([float("nan")])}).save(path)
     with pytest.raises(UserError, match="not finite"):
         load(path)
 
@@ -68,6 +68,6 @@ def test_a_failed_write_keeps_the_old_file(tiny: Config, saved: Path, monkeypatc
 
     monkeypatch.setattr("kcciol.engine.checkpoint.save_file", fail)
     with pytest.raises(OSError, match="disk full"):
-        Checkpoint(tiny, (1, 16, 16), 12, 1, 1, {"a": torch.zeros(1)}).save(saved)
+        Checkpoint(tiny, (1, 16, 16), ("x", "y"), 1, 1, {"a": torch.zeros(1)}).save(saved)
     assert saved.read_bytes() == before
     assert [p.name for p in saved.parent.iterdir()] == [saved.name]

@@ -18,6 +18,7 @@ import torch
 from kcciol.config import Config, to_toml
 from kcciol.data.classset import Splits
 from kcciol.engine import checkpoint
+from kcciol.engine.run_folder import RunFolder
 from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
 from kcciol.meta.phases import Diverged, train
@@ -50,6 +51,7 @@ def test_run_folder_holds_everything(tiny: Config, whole: Path) -> None:
         "record.json",
         "metrics.jsonl",
         "checkpoint.safetensors",
+        ".lock",
         *(f"phase{i}.safetensors" for i in (1, 2, 3)),
     }
     record = json.loads((whole / "record.json").read_text())
@@ -223,6 +225,26 @@ def test_a_state_that_is_not_finite_is_never_saved(tiny: Config, tiny_data: Spli
     assert not (tmp_path / "run" / "phase1.safetensors").exists()
 
 
+def test_a_foreign_checkpoint_is_refused_and_nothing_is_touched(
+    tiny: Config, tiny_data: Splits, whole: Path, tmp_path: Path
+) -> None:
+    other = dataclasses.replace(tiny, seed=5)
+    train(other, tiny_data.base, tmp_path / "run", quiet=True)
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    own = (tmp_path / "run" / "phase2.safetensors").read_bytes()
+    for foreign, words in (((whole / "checkpoint.safetensors").read_bytes(), "seed = 0"), (own, "not a checkpoint")):
+        (tmp_path / "run" / "checkpoint.safetensors").write_bytes(foreign)
+        with pytest.raises(UserError, match=words):
+            train(other, tiny_data.base, tmp_path / "run", resume=True, quiet=True)
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_two_processes_cannot_train_in_one_folder(tiny: Config, tiny_data: Splits, whole: Path) -> None:
+    pytest.importorskip("fcntl", reason="this system has no such locks")
+    with RunFolder(whole).locked(), pytest.raises(UserError, match="Another process"):
+        train(tiny, tiny_data.base, whole, resume=True, quiet=True)
+
+
 def test_tensorboard_events(tiny: Config, tiny_data: Splits, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
     config = dataclasses.replace(tiny, engine=dataclasses.replace(tiny.engine, tensorboard=True))
@@ -236,8 +258,12 @@ def test_folder_errors(tiny: Config, tiny_data: Splits, whole: Path, tmp_path: P
     with pytest.raises(UserError, match="no run"):
         train(tiny, tiny_data.base, tmp_path / "none", resume=True, quiet=True)
     other = dataclasses.replace(tiny, net=dataclasses.replace(tiny.net, channels=7))
-    with pytest.raises(UserError, match="another config: net"):
+    with pytest.raises(UserError, match=r"net.channels = 6, now it is 7"):
         train(other, tiny_data.base, whole, resume=True, quiet=True)
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "phase1.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match="holds files of a run"):
+        train(tiny, tiny_data.base, tmp_path / "bare", quiet=True)
     with pytest.raises(UserError, match="no phase comes after it"):
         train(tiny, tiny_data.base, tmp_path / "start", start=whole / "phase3.safetensors", quiet=True)
     with pytest.raises(UserError, match="another network"):

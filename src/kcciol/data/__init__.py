@@ -62,9 +62,8 @@ def load(config: DataConfig) -> Splits:
 
 
 def locate(config: DataConfig) -> DataConfig:
-    """The config with its root resolved: KCCIOL_DATA, when set, stands in for the default, and ~ is the home folder."""
-    default = DataConfig.root
-    root = os.environ.get("KCCIOL_DATA") or default if config.root == default else config.root
+    """The config with its root resolved: by default KCCIOL_DATA, else ./data; ~ is the home folder."""
+    root = config.root or os.environ.get("KCCIOL_DATA") or "data"
     return dataclasses.replace(config, root=str(Path(root).expanduser()))
 
 

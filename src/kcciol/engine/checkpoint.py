@@ -30,7 +30,7 @@ class Checkpoint:
 
     config: Config
     image_shape: tuple[int, int, int]
-    base_classes: int
+    base_names: tuple[str, ...]  # the classes it was trained on
     phase: int
     step: int
     tensors: dict[str, Tensor]  # theta.*, W.*; while a phase runs also adam.m, adam.v and perhaps mask
@@ -40,22 +40,25 @@ class Checkpoint:
             "format": FORMAT,
             "config": to_dict(self.config),
             "image_shape": self.image_shape,
-            "base_classes": self.base_classes,
+            "base_names": self.base_names,
             "phase": self.phase,
             "step": self.step,
         }
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
         with replacing(path) as beside:
-            save_file(tensors, beside, metadata={"kcciol": json.dumps(meta)})
+            try:
+                save_file(tensors, beside, metadata={"kcciol": json.dumps(meta)})
+            except SafetensorError as error:  # so it calls a full disk
+                raise OSError(f"{path} cannot be written ({error})") from None
             share(beside)
 
     def vector(self, layout: Layout, path: Path) -> Tensor:
         """Theta as one vector, when the file's tensors have the shapes of the layout."""
         for name, shape in layout.shapes.items():
-            found = tuple(self.tensors[name].shape) if name in self.tensors else None
-            if found != shape:
+            found = f"has shape {tuple(self.tensors[name].shape)}" if name in self.tensors else "is missing"
+            if found != f"has shape {shape}":
                 raise UserError(
-                    f"The checkpoint {path} is of another network: {name} has shape {found}, but {shape} is needed; "
+                    f"The checkpoint {path} is of another network: {name} {found}, but {shape} is needed; "
                     "use the config it was trained with."
                 )
         return layout.pack(self.tensors)
@@ -63,6 +66,8 @@ class Checkpoint:
 
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint or representation."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: name a file in it, such as {path / 'phase3.safetensors'}.")
     if not path.is_file():
         raise UserError(f"There is no checkpoint {path}.")
     try:
@@ -79,7 +84,7 @@ def load(path: Path) -> Checkpoint:
         return Checkpoint(
             from_dict(Config, meta["config"]),
             tuple(meta["image_shape"]),
-            meta["base_classes"],
+            tuple(meta["base_names"]),
             meta["phase"],
             meta["step"],
             tensors,

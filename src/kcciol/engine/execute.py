@@ -16,7 +16,7 @@ TRIALS = 3  # of a step before it is captured: libraries set themselves up in th
 def pick_device(name: str) -> torch.device:
     """The device a config names."""
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("engine.device is 'cuda', but PyTorch finds no GPU here: use --engine.device cpu or auto.")
+        raise UserError("The device asked for is 'cuda', but PyTorch finds no GPU here: ask for 'cpu' or 'auto'.")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)

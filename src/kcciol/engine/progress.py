@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from types import TracebackType
 
@@ -55,4 +56,5 @@ class TrainingBar:
     def update(self, phase: int, done: int, loss: float) -> None:
         self._progress.update(self._tasks[phase], completed=done, loss=f"{loss:.3f}")
         if self._plain and done == self._steps[phase - 1]:
-            self._console.print(f"phase {phase}: {done} steps, loss {loss:.3f}", highlight=False)
+            with contextlib.suppress(OSError):  # nobody reads any more: no reason to stop training
+                self._console.print(f"phase {phase}: {done} steps, loss {loss:.3f}", highlight=False)

@@ -9,13 +9,15 @@ phase1.safetensors ...   the representation after each phase
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from kcciol.atomic import replacing, write_json
 from kcciol.config import Config, read, to_dict, to_toml
-from kcciol.engine.checkpoint import Checkpoint
+from kcciol.engine.checkpoint import Checkpoint, load
 from kcciol.engine.record import record
 from kcciol.engine.tensorboard import scalar_writer
 from kcciol.errors import UserError
@@ -35,9 +37,10 @@ class RunFolder:
         """A new run; never over an existing one. The config comes last: a folder that has one can be resumed."""
         if self.config.exists():
             raise UserError(f"There is a run in {self.path} already: continue it by --resume, or choose another --out.")
+        if self.metrics.exists() or any(self.phase(number).exists() for number in (1, 2, 3)):
+            raise UserError(f"{self.path} holds files of a run, but no config.toml: choose another --out.")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self.metrics.unlink(missing_ok=True)
             write_json(self.path / "record.json", record())
             start.save(self.checkpoint)
             with replacing(self.config) as beside:
@@ -45,25 +48,52 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"The run folder {self.path} cannot be written ({error}): choose another --out.") from None
 
-    def reopen(self, config: Config) -> None:
+    def reopen(self, config: Config) -> Checkpoint:
         """An existing run, to be continued with the same config; where the data lie and what computes may change."""
         if not self.config.exists():
             raise UserError(f"There is no run in {self.path} to resume: leave --resume out to start one.")
-        old, new = to_dict(read(self.config)), to_dict(config)
+        self._compare(read(self.config), config, f"The run in {self.path} was started")
+        at = load(self.checkpoint)
+        self._compare(at.config, config, f"The checkpoint {self.checkpoint} was made")
+        if at.step and "adam.m" not in at.tensors:
+            raise UserError(f"The file {self.checkpoint} is a representation, not a checkpoint: use it by --start.")
+        return at
+
+    @staticmethod
+    def _compare(old_config: Config, new_config: Config, what: str) -> None:
+        old, new = to_dict(old_config), to_dict(new_config)
         for values in (old, new):
             del values["engine"], values["evaluation"], values["data"]["root"]
+            values["seed"] = {"seed": values["seed"]}
         for section in old:
-            if old[section] != new[section]:
-                raise UserError(
-                    f"The run in {self.path} was started with another config: {section} was {old[section]}, "
-                    f"now it is {new[section]}; resume with the same settings, or choose another --out."
-                )
+            for key in old[section]:
+                if old[section][key] != new[section][key]:
+                    name = key if section == "seed" else f"{section}.{key}"
+                    raise UserError(
+                        f"{what} with {name} = {old[section][key]}, now it is {new[section][key]}: resume with the "
+                        "same settings (kcciol train FOLDER --resume takes the run's own), or choose another --out."
+                    )
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """While the block runs no other process may train here; where the system has no such locks, nothing."""
+        try:
+            import fcntl
+        except ImportError:
+            yield
+            return
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"Another process is training in {self.path}: wait for it, or stop it.") from None
+            yield
 
     def rewind_metrics(self, phase: int, step: int) -> None:
         """Drop the lines written after the checkpoint that is resumed from."""
         if self.metrics.exists():
-            lines = [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines() if _whole(line)]
-            kept = [line for line in lines if (line["phase"], line["step"]) <= (phase, step)]
+            lines = self.metrics.read_text(encoding="utf-8", errors="replace").splitlines()
+            kept = [line for line in map(_parsed, lines) if line and (line["phase"], line["step"]) <= (phase, step)]
             with replacing(self.metrics) as beside:
                 beside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
@@ -85,5 +115,10 @@ class RunFolder:
         return log
 
 
-def _whole(line: str) -> bool:
-    return line.startswith("{") and line.endswith("}")
+def _parsed(line: str) -> dict[str, Any] | None:
+    """A line of metrics; none when it is half a line, or something else."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) and {"phase", "step"} <= value.keys() else None

@@ -42,7 +42,7 @@ class Run:
     stop: StopRequest
 
     def checkpoint(self, number: int, step: int, tensors: dict[str, Tensor]) -> Checkpoint:
-        return Checkpoint(self.config, self.base.image_shape, len(self.base), number, step, tensors)
+        return Checkpoint(self.config, self.base.image_shape, self.base.names, number, step, tensors)
 
 
 def train(
@@ -65,22 +65,29 @@ def train(
     if config.engine.tensorboard:
         require_tensorboard()
     folder = RunFolder(Path(out))
+    if resume and start is not None:
+        raise UserError("A run that is resumed goes on where it was: leave --start out.")
+    if not config.total_steps:
+        raise UserError("All three phases have 0 steps, so there is nothing to train: give one of them some.")
     if resume:
-        folder.reopen(config)
-        at = checkpoint.load(folder.checkpoint)
+        at = folder.reopen(config)
         Theta = at.vector(problem.layout, folder.checkpoint)
         folder.rewind_metrics(at.phase, at.step)
     else:
         Theta, first = problem.init(config.seed), 1  # Algorithm 1, line 1
         if start is not None:
             before = checkpoint.load(start)
+            if "adam.m" in before.tensors:
+                raise UserError(
+                    f"{start} lies within phase {before.phase}: --start takes a file like phase1.safetensors."
+                )
             Theta, first = before.vector(problem.layout, start), before.phase + 1
         if first > 3:
             raise UserError(f"The representation {start} is from the end of phase 3: no phase comes after it.")
-        at = Checkpoint(config, base.image_shape, len(base), first, 0, problem.layout.views(Theta))
+        at = Checkpoint(config, base.image_shape, base.names, first, 0, problem.layout.views(Theta))
         folder.create(config, at)
     steps = tuple(phase.steps for phase in config.phases)
-    with TrainingBar(steps, quiet) as bar, watch_signals() as stop:
+    with folder.locked(), TrainingBar(steps, quiet) as bar, watch_signals() as stop:
         run = Run(config, problem, base, folder, Theta.to(device), bar, stop)
         for number in (1, 2, 3):  # lines 3, 4 and 6
             if number >= at.phase and config.phases[number - 1].steps:
