@@ -33,6 +33,7 @@ def imported(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
