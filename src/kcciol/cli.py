@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -65,7 +66,11 @@ def _print_help() -> None:
 
 
 def _parse(options: type[T], command: str, words: Sequence[str], default: T | None = None) -> T:
-    arguments: dict[str, Any] = {"prog": f"kcciol {command}", "args": list(words), "description": options.__doc__}
+    arguments: dict[str, Any] = {
+        "prog": f"kcciol {command}",
+        "args": list(words),
+        "description": inspect.getdoc(options),
+    }
     if default is not None:
         arguments["default"] = default
     parsed: T = tyro.cli(options, **arguments)
@@ -107,9 +112,10 @@ def data(words: Sequence[str]) -> int:
     words = list(words) or ["list"]
     options = _parse(DataOptions, "data", words, start)
     if options.action == "list":
-        table = Table("name", "what it is", "where its files belong", "download")
+        table = Table("name", "what it is", "download")
+        table.add_column("where its files belong, under the data root", overflow="fold")
         for row_name, what, layout, can in package.describe():
-            table.add_row(row_name, what, layout, f"kcciol data get {row_name}" if can else "-")
+            table.add_row(row_name, what, f"kcciol data get {row_name}" if can else "-", layout)
         out.print(table)
         return 0
     if not options.name:
@@ -202,8 +208,10 @@ def train(words: Sequence[str]) -> int:
 
 
 def _print_presets() -> None:
+    table = Table.grid(padding=(0, 2))
     for name, what in configs.presets().items():
-        out.print(f"  {name:<17} {what}")
+        table.add_row(f"  {name}", what)
+    out.print(table)
 
 
 # --- evaluate ---------------------------------------------------------------------------------------------------------
