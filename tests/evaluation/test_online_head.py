@@ -17,7 +17,7 @@ from kcciol.config import EvaluationConfig
 from kcciol.evaluation import learning
 from kcciol.evaluation.features import with_one
 from kcciol.evaluation.learning import learn_streams
-from kcciol.evaluation.online import LinearHead, Optimizer
+from kcciol.evaluation.online import Layer, LinearHead, Optimizer
 from kcciol.evaluation.start import Start
 
 WIDTH, HIDDEN, CLASSES, SAMPLES = 7, 6, 4, 5
@@ -181,6 +181,21 @@ def compare_fused(device: str, copies: int = 3, outputs: int = 9, width: int = 6
         assert [head.layer.steps for head in heads] == [3 * samples] * 2
 
 
+def compare_adam_step(device: str) -> None:
+    """The Triton kernel of one Adam step against torch's operations, with slices as a hidden layer has them."""
+    torch.manual_seed(0)
+    weight, rates = torch.randn(3, 7, 48).to(device), torch.tensor([0.1, 0.2, 0.3]).to(device)
+    layers = [Layer(weight.clone(), rates, "adam", kernel=kernel) for kernel in (False, True)]
+    for layer in layers:
+        layer.use(5)
+    for _ in range(4):
+        delta, x = torch.randn(3, 1, 9).to(device)[..., :5], torch.randn(3, 1, 60).to(device)[..., :48]
+        for layer in layers:
+            layer.step(delta, x)
+    torch.testing.assert_close(layers[1].weight, layers[0].weight, rtol=1e-5, atol=1e-5)
+    assert torch.equal(layers[1].weight[:, 5:], weight[:, 5:] / rates[:, None, None])
+
+
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 def test_kernel_in_the_interpreter() -> None:
     """In a process of its own, because Triton reads TRITON_INTERPRET when it is imported."""
@@ -194,7 +209,9 @@ def test_kernel_in_the_interpreter() -> None:
 @pytest.mark.parametrize(("copies", "outputs", "width"), [(3, 9, 600), (40, 200, 2304), (2, 1000, 64)])
 def test_kernel_on_the_gpu(copies: int, outputs: int, width: int) -> None:
     compare_fused("cuda", copies, outputs, width, samples=15)
+    compare_adam_step("cuda")
 
 
 if __name__ == "__main__":
     compare_fused("cpu")
+    compare_adam_step("cpu")

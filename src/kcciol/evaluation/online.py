@@ -27,14 +27,21 @@ BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # torch.optim.Adam's defaults
 class Layer:
     """One matrix of each copy, (B, rows, columns), and its optimizer's state, which starts fresh."""
 
-    def __init__(self, weight: Tensor, rates: Tensor, optimizer: Optimizer, fused: bool = False) -> None:
-        """Takes over the memory of `weight`; rates are (B,). With fused a kernel does `step`'s work elsewhere."""
+    def __init__(
+        self, weight: Tensor, rates: Tensor, optimizer: Optimizer, fused: bool = False, kernel: bool | None = None
+    ) -> None:
+        """Takes over the memory of `weight`; rates are (B,). With fused a kernel does `step`'s work elsewhere.
+
+        kernel: let a Triton kernel do Adam's step; None means where it can.
+        """
         self.rates = rates[:, None, None]
         self.steps = 0
         self.adam = optimizer == "adam"
+        can = weight.is_cuda and weight.dtype == torch.float32 and have_triton()
+        self.kernel = can if kernel is None else kernel
         self.weight = weight.div_(self.rates)
         self.moments = (torch.zeros_like(weight), torch.zeros_like(weight)) if self.adam else None
-        self.scratch = torch.empty_like(weight) if self.adam and not fused else None
+        self.scratch = torch.empty_like(weight) if self.adam and not (fused or self.kernel) else None
         self.use(weight.shape[1])
 
     def use(self, rows: int) -> None:
@@ -67,6 +74,13 @@ class Layer:
         self.steps += 1
         if not self.adam:
             self.scaled.addcmul_(delta.mT, x, value=-1)
+            return
+        if self.kernel:
+            from kcciol.kernels.online_triton import adam_rank_one  # here, because it needs Triton
+
+            assert self.moments is not None
+            scalars, betas = adam_scalars(self.steps), (BETA1, BETA2)
+            adam_rank_one(self.weight, self.moments, self.rows, delta, x, scalars, betas)
             return
         # torch.optim.Adam's arithmetic. Its denominator sqrt(v) / root + eps is multiplied through by root, which
         # saves a pass over all the weights.
@@ -104,10 +118,10 @@ class LinearHead:
     def __init__(
         self, layers: list[Tensor], rates: Tensor, optimizer: Optimizer, alike: bool = False, fused: bool | None = None
     ) -> None:
-        """alike says that all rows start equal; fused takes the Triton kernel, None meaning where it can."""
+        """alike says that all rows start equal; fused takes the Triton kernel (False: none), None: where it can."""
         can_fuse = rates.is_cuda and layers[0].dtype == torch.float32 and have_triton()
         self.fused = can_fuse if fused is None else fused
-        self.layer = Layer(layers[0], rates, optimizer, self.fused)
+        self.layer = Layer(layers[0], rates, optimizer, self.fused, None if fused is None else False)
         self.outputs = layers[0].shape[1]
         if alike:
             self.layer.use(1)

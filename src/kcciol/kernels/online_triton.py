@@ -1,4 +1,8 @@
-"""The linear online head on a GPU: one launch learns one example in all copies, touching each weight once."""
+"""The online heads on a GPU, touching each weight once an example.
+
+`learn_class` is the whole of a linear head: one launch learns one example in all copies. `adam_rank_one` is Adam's step
+of one layer on a gradient of rank one, for heads of several layers.
+"""
 
 from __future__ import annotations
 
@@ -101,3 +105,49 @@ def learn_class(
     for now, after, (step, eps) in zip(pictures, [*pictures[1:], pictures[-1]], scalars, strict=True):
         logits, following = following, logits
         launch(now, after, True, step, eps)
+
+
+@triton.jit(do_not_specialize=["rows"])  # type: ignore
+def _adam_rank_one(  # type: ignore
+    W, M, V, Delta, X, rows, copy_stride, delta_stride, x_stride, step, eps,
+    columns: tl.constexpr, BETA1: tl.constexpr, BETA2: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Program (b, i, j) updates a tile of copy b's first `rows` rows by Adam on the gradient Delta X^T."""
+    copy = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
+    delta = tl.load(Delta + copy * delta_stride + row, mask=row < rows, other=0.0)
+    x = tl.load(X + copy * x_stride + column, mask=column < columns, other=0.0)
+    at = copy * copy_stride + row[:, None] * columns + column[None, :]
+    ok = (row < rows)[:, None] & (column < columns)[None, :]
+    gradient = delta[:, None] * x[None, :]
+    m = tl.load(M + at, mask=ok, other=0.0)
+    v = tl.load(V + at, mask=ok, other=0.0)
+    m += (gradient - m) * (1 - BETA1)
+    v = v * BETA2 + gradient * gradient * (1 - BETA2)
+    w = tl.load(W + at, mask=ok, other=0.0) - step * tl.div_rn(m, tl.sqrt_rn(v) + eps)
+    tl.store(M + at, m, mask=ok)
+    tl.store(V + at, v, mask=ok)
+    tl.store(W + at, w, mask=ok)
+
+
+def adam_rank_one(
+    weight: Tensor,
+    moments: tuple[Tensor, Tensor],
+    rows: int,
+    delta: Tensor,
+    x: Tensor,
+    scalars: tuple[float, float],
+    betas: tuple[float, float],
+) -> None:
+    """Adam's step in place on the first `rows` rows of weight (B, outputs, columns), gradient delta x^T.
+
+    delta (B, 1, rows) and x (B, 1, columns) may be slices whose last dimension is contiguous; all tensors are float32.
+    """
+    assert delta.stride(2) == x.stride(2) == 1
+    copies, _, columns = weight.shape
+    grid = (copies, triton.cdiv(rows, ROWS), triton.cdiv(columns, COLUMNS))
+    _adam_rank_one[grid](
+        weight, *moments, delta, x, rows, weight.stride(0), delta.stride(0), x.stride(0), *scalars,
+        columns=columns, BETA1=betas[0], BETA2=betas[1], ROWS=ROWS, COLUMNS=COLUMNS,
+    )  # fmt: skip
