@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kcciol.config import preset, presets, to_dict
+
 ROOT = Path(__file__).parents[1]
 PLACES = ("README.md", "docs/protocol.md", "docs/architecture.md")
 
@@ -47,7 +49,24 @@ def _rows(data: dict[str, Any], columns: list[str]) -> str:
     ours = row[columns[-1] if columns[-1] != "paper" else columns[-2]]
     note = f"± is the 95 % interval over {ours['n']} trajectories of {seeds} trained representations; "
     rules = sorted({rate["rule"] for c in columns if c != "paper" for rate in row[c]["rate"]})
-    return "\n".join([*lines, "", f"({note}rate chosen by the rule {', '.join(rules)}; held-out images.)"])
+    note = f"({note}rate chosen by the rule {', '.join(rules)}; held-out images.)"
+    old = [f"`{c}`: {changes}" for c in columns if c != "paper" and (changes := since(c, data["settings"][c]))]
+    if old:
+        note += "\n\nMeasured before these settings of the presets were changed (measured with -> now): "
+        note += "; ".join(old) + "."
+    return "\n".join([*lines, "", note])
+
+
+def since(column: str, measured: dict[str, Any]) -> str:
+    """The settings in which a column's runs differ from its preset of today."""
+    now = to_dict(preset(next(p for p in sorted(presets(), key=len, reverse=True) if column.startswith(p))))
+    changes = []
+    for section in ("data", "net", "trajectory", "meta", "mask", "phase1", "phase2", "phase3", "evaluation"):
+        for key, value in now[section].items():
+            ours = column.endswith("-control") and key in ("gamma", "lam")
+            if key not in ("root", "seed") and not ours and measured[section].get(key) != value:
+                changes.append(f"{section}.{key} {measured[section].get(key)} -> {value}")
+    return ", ".join(changes)
 
 
 def speed() -> str:
