@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kcciol.config import Config
-from kcciol.data.classset import ClassSet, Splits
+from kcciol.config import Config, to_toml
+from kcciol.data.classset import Splits
 from kcciol.engine import checkpoint
 from kcciol.engine.execute import executor, set_precision
 from kcciol.kernels import scan
@@ -106,37 +109,32 @@ def test_a_graph_does_what_eager_steps_do(tiny: Config, tiny_data: Splits, numbe
     assert torch.equal(*results)
 
 
+KILLER = """
+import os, signal, sys
+from kcciol import config, data
+from kcciol.meta import phases, step
+count, real = 0, step.MetaStep.load_block
+def dying(self, block, slot):
+    global count
+    count += 1
+    if count == 6:  # the second block of phase 3
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(self, block, slot)
+step.MetaStep.load_block = dying
+c = config.read(config.Path(sys.argv[1]))
+phases.train(c, data.load(c.data).base, sys.argv[2], quiet=True)
+"""
+
+
 def test_killed_and_resumed_on_the_gpu(tiny: Config, tiny_data: Splits, tmp_path: Path) -> None:
     config = gpu_config(tiny)
     train(config, tiny_data.base, tmp_path / "whole", quiet=True)
-    _resume_after_losing_the_end(config, tiny_data.base, tmp_path)
-
-
-def _resume_after_losing_the_end(config: Config, base: ClassSet, tmp_path: Path) -> None:
-    """A run cut off after a checkpoint in the middle of phase 3 is what a killed process leaves."""
-    import kcciol.meta.phases as phases
-
-    class Killed(BaseException):
-        pass
-
-    real, count = MetaStep.load_block, 0
-
-    def dying(self: MetaStep, block: int, slot: int) -> None:
-        nonlocal count
-        count += 1
-        if count == 6:  # the second block of phase 3
-            raise Killed
-        real(self, block, slot)
-
-    MetaStep.load_block = dying  # type: ignore[method-assign]
-    try:
-        with pytest.raises(Killed):
-            phases.train(config, base, tmp_path / "cut", quiet=True)
-    finally:
-        MetaStep.load_block = real  # type: ignore[method-assign]
+    (tmp_path / "gpu.toml").write_text(to_toml(config))
+    words = [sys.executable, "-c", KILLER, str(tmp_path / "gpu.toml"), str(tmp_path / "cut")]
+    assert subprocess.run(words, check=False, capture_output=True).returncode == -signal.SIGKILL
     saved = checkpoint.load(tmp_path / "cut" / "checkpoint.safetensors")
     assert (saved.phase, saved.step) == (3, 240)
-    phases.train(config, base, tmp_path / "cut", resume=True, quiet=True)
+    train(config, tiny_data.base, tmp_path / "cut", resume=True, quiet=True)
     for name in ("phase1", "phase2", "phase3", "checkpoint"):
         one = checkpoint.load(tmp_path / "whole" / f"{name}.safetensors").tensors
         two = checkpoint.load(tmp_path / "cut" / f"{name}.safetensors").tensors
