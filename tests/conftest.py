@@ -6,10 +6,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does,
 
 import pytest
 import torch
+from hypothesis import settings
 
 from kcciol.config import Config, from_dict
 from kcciol.data import load
 from kcciol.data.classset import Splits
+
+settings.register_profile("any machine", deadline=None)  # a busy machine is no failure
+settings.load_profile("any machine")
 
 TINY = {
     "data": {"name": "glyphs", "size": 16, "base_classes": 12, "novel_classes": 8, "samples": 8, "train_samples": 6},
