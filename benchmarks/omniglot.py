@@ -99,7 +99,8 @@ def check_same(result: Path, config: Config) -> None:
     """A result of other settings must not stand in for one of these."""
     old = json.loads(result.read_text())
     new = to_dict(config)
-    for part in ("net", "trajectory", "meta", "mask", "phase1", "phase2", "phase3"):
+    del old["config"]["data"]["root"], new["data"]["root"]
+    for part in ("data", "net", "trajectory", "meta", "mask", "phase1", "phase2", "phase3"):
         if old["config"][part] != new[part]:
             sys.exit(f"{result} was made with {part} = {old['config'][part]}, now it is {new[part]}: remove it.")
     if old["evaluation"] | {"seed": 0} != new["evaluation"] | {"seed": 0}:

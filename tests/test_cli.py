@@ -68,7 +68,8 @@ def test_quickstart_on_a_tiny_setting(tmp_path: Path, capsys: pytest.CaptureFixt
     with Image.open(tmp_path / "q" / "quickstart.png") as picture:
         assert picture.size[0] > 300
     before = (tmp_path / "q" / "phase3.safetensors").read_bytes()
-    assert main(words) == 0  # again: nothing is trained twice
+    assert main([*words, "--evaluation.classes", "3"]) == 0  # again, measured otherwise: nothing is trained twice
+    assert list(json.loads((tmp_path / "q" / "quickstart.json").read_text())["columns"]["phase 3"]) == ["3"]
     assert (tmp_path / "q" / "phase3.safetensors").read_bytes() == before
 
 

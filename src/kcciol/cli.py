@@ -169,9 +169,6 @@ class TrainOptions:
     config: Annotated[Config, arg(name="")] = field(default_factory=Config)
 
 
-_NO_OUT = Path("runs/PRESET-seed0")
-
-
 def train(words: Sequence[str]) -> int:
     """Meta-train a representation: kcciol train PRESET."""
     if words and words[0].startswith("-") and {"-h", "--help"}.isdisjoint(words):
@@ -191,7 +188,7 @@ def train(words: Sequence[str]) -> int:
         start = TrainOptions(words[0], config=configs.preset(words[0]))
     options = _parse(TrainOptions, "train", words, start)
     path = options.out
-    if path == _NO_OUT:
+    if path == TrainOptions.out:
         path = Path("runs") / f"{Path(options.preset).stem}-seed{options.config.seed}"
     from kcciol.data import load
     from kcciol.engine.stop import Stopped
@@ -201,7 +198,7 @@ def train(words: Sequence[str]) -> int:
         base = load(options.config.data).base
         phases.train(options.config, base, path, options.resume, options.start, options.quiet)
     except Stopped as stopped:
-        print(f"kcciol: {stopped}", file=sys.stderr)
+        print(f"kcciol: {stopped} `kcciol train {path} --resume` continues.", file=sys.stderr)
         return stopped.exit_code
     out.print(f"The run is in {path}; `kcciol evaluate {path}` measures it.")
     return 0

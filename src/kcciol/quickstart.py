@@ -17,12 +17,9 @@ from kcciol.data import load as load_data
 from kcciol.engine.execute import pick_device
 from kcciol.engine.record import record
 from kcciol.engine.run_folder import RunFolder
-from kcciol.evaluation.protocol import check
 from kcciol.measure import measure
 from kcciol.meta.phases import train
 from kcciol.representation import Representation, load
-
-COLUMNS = ("scratch", "phase 1", "phase 2", "phase 3")
 
 
 def run(config: Config, out: Path) -> dict[str, Any]:
@@ -34,20 +31,22 @@ def run(config: Config, out: Path) -> dict[str, Any]:
         f"{len(data.base)} base classes to meta-train on, {len(data.novel)} novel classes to learn afterwards, "
         f"images of {config.data.size}x{config.data.size} pixels."
     )
-    check(len(data.novel), config.evaluation)  # before the training, not after it
-    data.novel.require(config.evaluation.train_samples + config.evaluation.test_samples, "evaluation")
-    folder = RunFolder(out)
-    train(config, data.base, out, resume=folder.config.exists())
-    trained = time.perf_counter() - began
     device = pick_device(config.engine.device)
-    columns = {"scratch": Representation.untrained(config, data.base, device)}
-    for number in (1, 2, 3):
-        if folder.phase(number).exists():
-            columns[f"phase {number}"] = load(folder.phase(number), device)
-    results = {}
-    for name, representation in columns.items():
+
+    def learn(name: str, representation: Representation) -> None:
+        """Learn novel classes online, for each number of classes."""
         with console.status(f"learning novel classes online: {name}"):
             results[name] = measure(representation, data, config.evaluation)["classes"]
+
+    results: dict[str, Any] = {}
+    learn("scratch", Representation.untrained(config, data.base, device))  # shows at once what the data cannot meet
+    folder = RunFolder(out)
+    clock = time.perf_counter()
+    train(config, data.base, out, resume=folder.config.exists())
+    trained = time.perf_counter() - clock
+    for number in (1, 2, 3):
+        if folder.phase(number).exists():
+            learn(f"phase {number}", load(folder.phase(number), device))
     seconds = {"training": trained, "total": time.perf_counter() - began}
     summary = {
         "title": "quickstart: accuracy (%) on held-out images of novel glyph classes, each learned online",

@@ -146,7 +146,7 @@ def test_cut_between_the_last_step_of_a_phase_and_its_file(
     tiny: Config, tiny_data: Splits, whole: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    train(dataclasses.replace(tiny), tiny_data.base, run, quiet=True)
+    train(tiny, tiny_data.base, run, quiet=True)
     (run / "phase3.safetensors").unlink()
     train(tiny, tiny_data.base, run, resume=True, quiet=True)
     assert_same(whole / "phase3.safetensors", run / "phase3.safetensors")
@@ -167,7 +167,7 @@ def test_a_signal_at_any_step_loses_nothing(tiny: Config, tiny_data: Splits, tmp
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MetaStep, "__call__", interrupted)
-        with pytest.raises(Stopped, match="--resume"):
+        with pytest.raises(Stopped, match="saved there"):
             train(config, tiny_data.base, tmp_path / "run", quiet=True)
     train(config, tiny_data.base, tmp_path / "run", resume=True, quiet=True)
     for name in ("phase1", "phase2", "phase3"):
@@ -241,8 +241,13 @@ def test_a_foreign_checkpoint_is_refused_and_nothing_is_touched(
 
 def test_two_processes_cannot_train_in_one_folder(tiny: Config, tiny_data: Splits, whole: Path) -> None:
     pytest.importorskip("fcntl", reason="this system has no such locks")
+    before = (whole / "metrics.jsonl").read_bytes() + b"a line of the other process\n"
+    (whole / "metrics.jsonl").write_bytes(before)
     with RunFolder(whole).locked(), pytest.raises(UserError, match="Another process"):
         train(tiny, tiny_data.base, whole, resume=True, quiet=True)
+    assert (whole / "metrics.jsonl").read_bytes() == before
+    train(tiny, tiny_data.base, whole, resume=True, quiet=True)  # free again, and the stray line is gone
+    assert b"other" not in (whole / "metrics.jsonl").read_bytes()
 
 
 def test_tensorboard_events(tiny: Config, tiny_data: Splits, tmp_path: Path) -> None:

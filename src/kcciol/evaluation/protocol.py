@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from kcciol.config import EvaluationConfig
-from kcciol.errors import UserError
 from kcciol.evaluation.features import Features, with_one
 from kcciol.evaluation.learning import learn_streams
 from kcciol.evaluation.metrics import Summary, accuracy, accuracy_of_latest, curve_points, forgetting, summarize
@@ -89,20 +88,6 @@ def evaluate(
             if progress is not None:
                 progress(describe(n, result))
     return Evaluation(results)
-
-
-def check(available: int, config: EvaluationConfig) -> None:
-    """Refuse settings that so many novel classes cannot meet."""
-    if max(config.classes) > available:
-        raise UserError(
-            f"evaluation.classes asks for trajectories of {max(config.classes)} classes, but there are {available} "
-            f"novel classes: ask for at most {available}."
-        )
-    if config.outputs and config.outputs < max(config.classes):
-        raise UserError(
-            f"evaluation.outputs is {config.outputs}, but a trajectory has {max(config.classes)} classes: "
-            "set outputs to 0 or to at least the number of classes."
-        )
 
 
 def evaluate_length(

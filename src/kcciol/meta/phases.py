@@ -72,7 +72,6 @@ def train(
     if resume:
         at = folder.reopen(config)
         Theta = at.vector(problem.layout, folder.checkpoint)
-        folder.rewind_metrics(at.phase, at.step)
     else:
         Theta, first = problem.init(config.seed), 1  # Algorithm 1, line 1
         if start is not None:
@@ -88,6 +87,7 @@ def train(
         folder.create(config, at)
     steps = tuple(phase.steps for phase in config.phases)
     with folder.locked(), TrainingBar(steps, quiet) as bar, watch_signals() as stop:
+        folder.rewind_metrics(at.phase, at.step)
         run = Run(config, problem, base, folder, Theta.to(device), bar, stop)
         for number in (1, 2, 3):  # lines 3, 4 and 6
             if number >= at.phase and config.phases[number - 1].steps:
@@ -143,7 +143,7 @@ def _run_phase(run: Run, number: int, resumed: Checkpoint | None) -> None:
     if done == phase.steps:
         _save(run, step, number, done, finished=True)
     if run.stop.signal_number is not None:
-        words = f"Stopped in phase {number} after step {done}; --resume continues there."
+        words = f"Stopped in phase {number} after step {done}, and saved there."
         raise Stopped(run.stop.signal_number, words)
 
 

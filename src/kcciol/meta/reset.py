@@ -17,10 +17,10 @@ _BANK = 8  # reset = "all" takes W from a bank of random numbers so many times i
 
 
 class Reset:
-    """None at all; the others are below."""
+    """None at all; the others are below. `like` is a vector of Theta's shape and device."""
 
     def __init__(self, config: Config, problem: Classification, phase: int, like: Tensor) -> None:
-        self.config, self.problem, self.phase, self.like = config, problem, phase, like
+        self.config, self.problem, self.phase = config, problem, phase
 
     def load_block(self, block: int) -> None:
         """Draw what the steps of a block need."""
