@@ -7,12 +7,11 @@ Each candidate is a preset with some settings changed. What is chosen goes into 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import tyro
@@ -57,17 +56,15 @@ CANDIDATES = {
     "20 images a class": Candidate("omniglot", {"data": {"train_samples": 20}, **NO_MORE}),
     "paper, 15 images a class": Candidate("omniglot-paper", {"data": {"train_samples": 15}}),
     "paper, 20 images a class": Candidate("omniglot-paper", {"data": {"train_samples": 20}}),
+    "paper, rows to zero": Candidate("omniglot-paper", {"meta": {"reset": "zero"}}),
     "phases 2 and 3": Candidate("omniglot", {}, PHASE1),
     "control": Candidate("omniglot", {"phase2": {"gamma": 0.0}, "phase3": {"lam": 0.0}}, PHASE1),
     "gamma 2e-4": Candidate("omniglot", {"phase2": {"gamma": 2e-4}}, PHASE1),
     "lambda 5e-3": Candidate("omniglot", {"phase3": {"lam": 5e-3}}, PHASE1),
 }
-EVALUATIONS: dict[str, dict[str, Any]] = {
-    "a row for each class": {"outputs": 0},
-    "1000 rows": {"outputs": 1000},
-    "rule holdout": {"rule": "holdout"},
-    "rule leaky, for comparison": {"rule": "leaky"},
-}
+RULES: tuple[Literal["stream", "holdout", "leaky"], ...] = ("stream", "holdout", "leaky")
+CLASSES = (10, 50, 200)
+TRAJECTORIES = 100
 
 
 def main(options: Options) -> None:
@@ -93,14 +90,14 @@ def main(options: Options) -> None:
 
 
 def evaluate(representation: Representation, splits: Splits) -> dict[str, Any]:
-    """Accuracy on held-out images of the base classes kept out of training, by kind of evaluation and classes."""
+    """Accuracy on held-out images of the base classes kept out of training, by rule for the rate and classes."""
     measured: dict[str, Any] = {}
-    for kind, change in EVALUATIONS.items():
-        evaluation = dataclasses.replace(representation.config.evaluation, **change)
-        cells = measure(representation, splits, evaluation, "validation")["classes"]
-        measured[kind] = {n: {**c["test"], "rate": c["rate"]["chosen"]} for n, c in cells.items()}
-        row = " / ".join(f"{c['mean']:.1f} (rate {c['rate']:g})" for c in measured[kind].values())
-        print(f"  {kind}: {row}", flush=True)
+    evaluation = replace(representation.config.evaluation, classes=CLASSES, trajectories=TRAJECTORIES)
+    for rule in RULES:
+        cells = measure(representation, splits, replace(evaluation, rule=rule), "validation")["classes"]
+        measured[rule] = {n: {**c["test"], "rate": c["rate"]["chosen"]} for n, c in cells.items()}
+        row = " / ".join(f"{c['mean']:.1f} (rate {c['rate']:g})" for c in measured[rule].values())
+        print(f"  {rule}: {row}", flush=True)
     return measured
 
 
