@@ -36,6 +36,29 @@ def readings() -> str:
     return _rows(_read("omniglot.json"), ["omniglot-literal", "omniglot-paper", "omniglot", "paper"])
 
 
+def adds() -> str:
+    """Accuracy of `omniglot` minus its control's, on the same trajectories."""
+    data = _read("omniglot.json")
+    lines = ["| classes | `omniglot` minus `omniglot-control` | seed by seed |", "| --- | --- | --- |"]
+    for n, d in data["consolidation adds"].items():
+        by_seed = ", ".join(f"{value:+.2f}" for value in d["by_seed"])
+        lines.append(f"| {n} | {d['mean']:+.2f} ± {d['ci95']:.2f} | {by_seed} |")
+    return "\n".join(lines)
+
+
+def settings() -> str:
+    """Candidates on base classes kept out of training, at the end of each one's last phase."""
+    data = _read("omniglot-settings.json")
+    first = next(iter(next(iter(data.values()))["phases"].values()))
+    head = ["candidate", *(f"{n} classes, `{rule}`" for n in first["stream"] for rule in first)]
+    lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
+    for name, candidate in data.items():
+        last = candidate["phases"][max(candidate["phases"])]
+        cells = [f"{last[rule][n]['mean']:.1f} ± {last[rule][n]['ci95']:.1f}" for n in last["stream"] for rule in last]
+        lines.append("| " + " | ".join([name, *cells]) + " |")
+    return "\n".join(lines)
+
+
 def _rows(data: dict[str, Any], columns: list[str]) -> str:
     head = ["classes", *(f"`{c}`" if c != "paper" else "paper, printed" for c in columns)]
     lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
@@ -106,6 +129,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "omniglot": omniglot,
     "phases": phases,
     "readings": readings,
+    "adds": adds,
+    "settings": settings,
     "speed": speed,
     "quickstart": quickstart,
 }
