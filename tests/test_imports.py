@@ -15,7 +15,7 @@ LEVELS = [
     ["quickstart"],
     ["measure", "bench"],
     ["representation"],
-    ["evaluation", "meta"],
+    ["evaluation", "meta", "learners"],
     ["engine"],
     ["problems"],
     ["nets", "data"],

@@ -1,0 +1,36 @@
+"""Learners: what happens when one labelled example arrives. One method a file; `LEARNERS` is the list of them."""
+
+from __future__ import annotations
+
+from kcciol.errors import UserError
+from kcciol.learners.der import DER, DERPP
+from kcciol.learners.er import ER
+from kcciol.learners.ewc import EWC
+from kcciol.learners.gaussian import Gaussian
+from kcciol.learners.learner import Learner
+from kcciol.learners.mer import MER
+from kcciol.learners.ncm import NCM
+from kcciol.learners.online import ApproxIID, Online
+from kcciol.learners.ridge import Ridge
+from kcciol.learners.slda import SLDA
+
+LEARNERS: dict[str, type[Learner]] = {
+    "online": Online,
+    "approx-iid": ApproxIID,
+    "ewc": EWC,
+    "er": ER,
+    "mer": MER,
+    "der": DER,
+    "der++": DERPP,
+    "ncm": NCM,
+    "gaussian": Gaussian,
+    "slda": SLDA,
+    "ridge": Ridge,
+}
+
+
+def learner_type(name: str) -> type[Learner]:
+    """A method by its name."""
+    if name not in LEARNERS:
+        raise UserError(f"There is no learner {name!r}; there are: {', '.join(LEARNERS)}.")
+    return LEARNERS[name]

@@ -1,0 +1,84 @@
+"""ER-Reservoir: each step also sees some examples from a small memory (Chaudhry et al. 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from kcciol.errors import UserError
+from kcciol.learners.gradient import GradientLearner, GradientSettings
+from kcciol.learners.learner import Card, Labels
+from kcciol.learners.memory import Memory
+
+
+@dataclass(frozen=True)
+class ReplaySettings(GradientSettings):
+    """Every method with a memory has these."""
+
+    slots: int = 200
+    """Examples in the memory."""
+    replay: int = 10
+    """Examples replayed at each step."""
+    weighting: Literal["joint", "additive"] = "joint"
+    """joint: one mean over the new and the replayed examples; additive: the new one, plus `replay_weight` times the
+    mean of the others (which gives a single new example the weight of all the others together)."""
+    replay_weight: float = 1.0
+    """additive: weight of the replayed examples."""
+
+
+class ReplayLearner(GradientLearner):
+    """A gradient learner with a reservoir."""
+
+    settings_type = ReplaySettings
+    fields: tuple[str, ...] = ("x", "y")
+
+    def _setup(self) -> None:
+        super()._setup()
+        slots, replay = self.choice("slots"), self.choice("replay")
+        if slots < 1:
+            raise UserError(f"The memory has {slots} slots, but needs at least 1: use `online` to keep nothing.")
+        if replay < 0:
+            raise UserError(f"replay is {replay}, but must be 0 or more.")
+        like = {
+            "x": torch.empty(self.copies, *self.model.input_shape, dtype=self.model.input_dtype, device=self.device),
+            "y": torch.empty(self.copies, dtype=torch.int64, device=self.device),
+        }
+        self.kept = Memory(self.state, {name: like[name] for name in self.fields}, slots, self.keys)
+
+    def _used(self) -> dict[str, Tensor]:
+        filled = self.kept.filled(self.steps)
+        return {n: t[:, :filled] if n.startswith("memory.") else t for n, t in self.state.items()}
+
+    def _unused(self, name: str, saved: Tensor) -> Tensor:
+        if not name.startswith("memory."):
+            return super()._unused(name, saved)
+        whole = self.state[name]
+        if saved.shape[2:] != whole.shape[2:] or saved.shape[1] > whole.shape[1]:
+            raise UserError(f"The saved {name} is {tuple(saved.shape)}, which does not fit {tuple(whole.shape)}.")
+        whole.zero_()[:, : saved.shape[1]] = saved
+        return whole
+
+    def with_replay(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
+        """The new examples (B, 1, ...), (B, 1) and the replayed ones after them, and the weights of their losses."""
+        slots = self.kept.draw(self.steps, self.choice("replay"))
+        if slots is None:
+            return x, y, 1.0
+        x, y = torch.cat([x, self.kept.read("x", slots)], 1), torch.cat([y, self.kept.read("y", slots)], 1)
+        if self.choice("weighting") == "joint":
+            return x, y, 1 / x.shape[1]
+        weights = self.column("replay_weight").to(self.rate)[:, None].expand(y.shape) / slots.shape[1]
+        return x, y, torch.cat([torch.ones_like(weights[:, :1]), weights[:, 1:]], 1)
+
+
+class ER(ReplayLearner):
+    """One step on the new example and `replay` drawn from a reservoir."""
+
+    card = Card("replays examples from a reservoir", "Chaudhry et al. 2019", replay=True)
+
+    def _learn(self, x: Tensor, y: Labels) -> None:
+        label = self.labels(y)
+        self.error_step(*self.with_replay(x[:, None], label))
+        self.kept.add(self.steps, {"x": x, "y": label[:, 0]})

@@ -1,0 +1,87 @@
+"""EWC: parameters that earlier tasks needed are held by springs (Kirkpatrick et al. 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from kcciol.errors import UserError
+from kcciol.learners.gradient import GradientLearner, GradientSettings
+from kcciol.learners.learner import Card, Labels
+from kcciol.learners.model import Dense, Parameters, per_copy
+
+FISHER, CENTRE, TASK = "fisher.", "centre.", "task."
+
+
+@dataclass(frozen=True)
+class EWCSettings(GradientSettings):
+    strength: float = 100.0
+    """Stiffness of the springs; 0 is plain online learning."""
+    fisher: Literal["stream", "label"] = "stream"
+    """What tells how much a parameter matters: the mean of squared gradients, taken of each example as it arrives
+    (stream), or of the model's own answer, each class by its probability (label; linear heads only)."""
+
+
+class EWC(GradientLearner):
+    """The penalty strength * sum_t F_t (p - p_t)^2 over all earlier tasks t, where p_t are the parameters at its end.
+
+    A sum of such penalties is, but for a constant, one penalty with F = sum F_t around the F-weighted mean of the p_t:
+    two numbers for each parameter are enough for any number of tasks.
+    """
+
+    card = Card("holds parameters that earlier tasks needed", "Kirkpatrick et al. 2017", tasks=True)
+    settings_type = EWCSettings
+
+    def _setup(self) -> None:
+        super()._setup()
+        self.strength = self.column("strength").to(self.rate)
+        if bool((self.strength < 0).any()):
+            raise UserError(f"strength is {self.strength.min().item():g}, but must be 0 or more.")
+        for prefix in (FISHER, CENTRE, TASK):
+            self.add_group(prefix)
+        self.state["task.examples"] = torch.zeros(self.copies, dtype=torch.int64, device=self.device)
+
+    def _learn(self, x: Tensor, y: Labels) -> None:
+        label = self.labels(y)
+        logits, tape = self.model.forward(self.parameters, x[:, None])
+        gradient = self.model.backward(self.parameters, tape, self.cross_entropy_error(logits, label)).dense()
+        task, own = self.group(TASK), self.choice("fisher") == "label"
+        squared = self._own_fisher(x, logits) if own else {n: g.square() for n, g in gradient.items()}
+        for name, square in squared.items():
+            task[name] += square
+        self.state["task.examples"] += 1
+        self.descend(Dense({n: g + s for (n, g), s in zip(gradient.items(), self.springs(), strict=True)}))
+
+    def springs(self) -> list[Tensor]:
+        """The gradient of the penalty."""
+        fisher, centre = self.group(FISHER), self.group(CENTRE)
+        return [2 * per_copy(self.strength, p) * fisher[n] * (p - centre[n]) for n, p in self.parameters.items()]
+
+    def _own_fisher(self, x: Tensor, logits: Tensor) -> Parameters:
+        """The mean over labels drawn from the model itself of the squared gradient, for a linear head: row c's error is
+        p_c - 1 with probability p_c and p_c otherwise, whose mean square is p_c (1 - p_c)."""
+        if set(self.parameters) != {"weight", "bias"}:
+            raise UserError("EWC's fisher 'label' is for linear heads on a frozen network: choose 'stream'.")
+        offset, count = self._offset()
+        p = (logits + offset).softmax(-1)[:, 0]
+        p = torch.cat([p[:, :1] / count, p[:, 1:]], 1)
+        spread = p * (1 - p)
+        return {"weight": spread[..., None] * x[:, None].square(), "bias": spread}
+
+    def end_task(self) -> None:
+        """Fold the task that ends into F and the centre."""
+        if not self.steps:
+            return
+        fisher, centre, task = self.group(FISHER), self.group(CENTRE), self.group(TASK)
+        count = self.state["task.examples"].clamp_min(1).to(self.rate)
+        for name, p in self.parameters.items():
+            new = task[name] / per_copy(count, p)
+            total = fisher[name] + new
+            share = torch.where(total > 0, new / total, torch.ones_like(new))
+            centre[name] += share * (p - centre[name])
+            fisher[name].copy_(total)
+            task[name].zero_()
+        self.state["task.examples"].zero_()

@@ -1,0 +1,142 @@
+"""What all gradient learners share: parameters, the cross-entropy's gradient at the logits, SGD and Adam."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kcciol.errors import UserError
+from kcciol.learners.learner import Labels, Learner, Settings
+from kcciol.learners.model import ROWS, Gradient, Parameters, per_copy
+
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's usual numbers
+PARAMETERS, MEAN, SQUARE = "parameters.", "adam.mean.", "adam.square."
+
+
+@dataclass(frozen=True)
+class GradientSettings(Settings):
+    """What every gradient learner has."""
+
+    rate: float = 0.01
+    """Rate of the optimiser."""
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    """What updates the parameters."""
+    reserve: int = 100
+    """Rows of W that stand ready for classes to come and take part in the softmax; 0 means none."""
+    outputs: int = 0
+    """If above 0: W has so many rows in all, as when the number of classes is known, instead of a constant reserve."""
+
+
+class GradientLearner(Learner):
+    """Parameters of B copies and their updates. W starts from zero."""
+
+    settings_type = GradientSettings
+
+    def _setup(self) -> None:
+        super()._setup()
+        self.rate = self.column("rate")
+        if not bool((self.rate > 0).all()):
+            raise UserError(f"The rate is {self.rate.min().item():g}, but must be above 0.")
+        dtype = self.model.input_dtype if self.model.input_dtype.is_floating_point else torch.float32
+        self.rate = self.rate.to(dtype)
+        for name, value in self.model.start(self.copies, self.device).items():
+            self.state[PARAMETERS + name] = value
+        self.add_rows(PARAMETERS + "weight", self.model.width, first=1, dtype=dtype)
+        self.add_rows(PARAMETERS + "bias", first=1, dtype=dtype)
+        self._group_names = [name.removeprefix(PARAMETERS) for name in (*self.state, *self.rows)]
+        self.adam = self.choice("optimizer") == "adam"
+        if self.adam:
+            self.add_group(MEAN)
+            self.add_group(SQUARE)
+
+    # --- groups of tensors shaped like the parameters ---------------------------------------------------------------
+
+    def add_group(self, prefix: str) -> None:
+        """Zeros of the parameters' shapes, such as Adam's moments; a class that comes takes over their spare row."""
+        for name in self._group_names:
+            like = self.group(PARAMETERS)[name]
+            if name in ROWS:
+                self.add_rows(prefix + name, *like.shape[2:], first=1, dtype=like.dtype)
+            else:
+                self.state[prefix + name] = torch.zeros_like(like)
+
+    def group(self, prefix: str) -> Parameters:
+        """The tensors of a group, by the parameters' names."""
+        return {n: (self.rows if n in ROWS else self.state)[prefix + n] for n in self._group_names}
+
+    @property
+    def parameters(self) -> Parameters:
+        return self.group(PARAMETERS)
+
+    def _new_classes(self, copies: Tensor, labels: Tensor) -> None:
+        self._offset_cache = None
+        for name, tensor in self.rows.items():
+            if self.first[name]:
+                tensor[copies, labels + 1] = tensor[copies, 0]
+
+    def _restored(self) -> None:
+        self._offset_cache = None
+
+    # --- the loss ---------------------------------------------------------------------------------------------------
+
+    _offset_cache: tuple[Tensor, Tensor] | None = None
+
+    def _offset(self) -> tuple[Tensor, Tensor]:
+        """What is added to the logits (B, 1, rows), and how many rows the spare row stands for (B, 1)."""
+        rows = self.rows[PARAMETERS + "bias"]
+        if self._offset_cache is None or self._offset_cache[0].shape[2] != rows.shape[1]:
+            total = self.choice("outputs")
+            spare = np.maximum(total - self.seen.sum(1), 0) if total else np.full(self.copies, self.choice("reserve"))
+            offset = torch.full_like(rows, -torch.inf)
+            count = torch.from_numpy(spare).to(rows)
+            offset[:, 0] = count.log()
+            offset[:, 1 : self.classes + 1].masked_fill_(self._seen_mask(), 0)
+            self._offset_cache = offset[:, None], count.clamp_min(1)[:, None]
+        return self._offset_cache
+
+    def cross_entropy_error(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The gradient at the logits (B, m, rows) of the sum over examples of the cross-entropy; y (B, m)."""
+        offset, count = self._offset()
+        error = (logits + offset).softmax(-1)
+        error.scatter_add_(-1, y[..., None] + 1, error.new_full((), -1.0).expand(*y.shape, 1))
+        error[..., 0] /= count
+        return error
+
+    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The loss itself of each example, (B, m)."""
+        return -F.log_softmax(logits + self._offset()[0], -1).gather(-1, y[..., None] + 1)[..., 0]
+
+    # --- the update -------------------------------------------------------------------------------------------------
+
+    def labels(self, y: Labels) -> Tensor:
+        """(B,) on the host -> (B, 1) on the device."""
+        return torch.from_numpy(y).to(self.device)[:, None]
+
+    def error_step(self, x: Tensor, y: Tensor, weights: Tensor | float = 1.0) -> None:
+        """One step of the optimiser on the weighted cross-entropy of x (B, m, ...), y (B, m); weights (B or 1, m)."""
+        logits, tape = self.model.forward(self.parameters, x)
+        error = self.cross_entropy_error(logits, y)
+        error *= weights[..., None] if isinstance(weights, Tensor) else weights
+        self.descend(self.model.backward(self.parameters, tape, error))
+
+    def descend(self, gradient: Gradient) -> None:
+        """One step of the optimiser."""
+        if not self.adam:
+            gradient.descend_(self.parameters, self.rate)
+            return
+        t = self.steps + 1
+        means, squares, dense = self.group(MEAN), self.group(SQUARE), gradient.dense()
+        for name, parameter in self.parameters.items():
+            g = dense[name]
+            means[name].lerp_(g, 1 - BETA1)
+            squares[name].mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
+            scale = (squares[name] / (1 - BETA2**t)).sqrt_().add_(EPS)
+            parameter.sub_(means[name] / scale * (per_copy(self.rate, g) / (1 - BETA1**t)))
+
+    def _scores(self, x: Tensor) -> Tensor:
+        return self.model.logits(self.parameters, x)[..., 1:]

@@ -1,0 +1,68 @@
+"""Examples kept for replay: which enter, which leave. All copies hold equally many; each copy draws its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kcciol.learners.random import integers, sample
+
+_INSERT, _DRAW = 0, 1  # purposes of random numbers
+PREFIX = "memory."
+
+
+def reservoir_slots(keys: NDArray[np.int64], time: int, capacity: int) -> NDArray[np.int64]:
+    """Where the example number `time` (from 0) goes in each copy, -1 being nowhere: each of the examples so far is kept
+    with the same probability."""
+    if time < capacity:
+        return np.full(len(keys), time, dtype=np.int64)
+    slots = integers(keys, time, _INSERT, 1, time + 1)[:, 0]
+    slots[slots >= capacity] = -1
+    return slots
+
+
+class Memory:
+    """A reservoir of `capacity` examples in tensors of the learner's state."""
+
+    def __init__(self, state: dict[str, Tensor], fields: Mapping[str, Tensor], capacity: int, keys: NDArray[np.int64]):
+        """fields are examples (B, ...) of what is kept, by name; only their shape and type matter."""
+        self.state, self.capacity, self.keys, self.names = state, capacity, keys, list(fields)
+        for name, like in fields.items():
+            state[PREFIX + name] = like.new_zeros(len(like), capacity, *like.shape[1:])
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.state[PREFIX + name]
+
+    def filled(self, time: int) -> int:
+        return min(time, self.capacity)
+
+    def add(self, time: int, values: Mapping[str, Tensor]) -> None:
+        """Offer the example number `time`."""
+        self.put(reservoir_slots(self.keys, time, self.capacity), values)
+
+    def put(self, slots: NDArray[np.int64], values: Mapping[str, Tensor]) -> None:
+        """Write values (B, ...) to a slot of each copy; -1 writes nothing."""
+        kept = np.flatnonzero(slots >= 0)
+        if len(kept) == 0:
+            return
+        device = self.state[PREFIX + self.names[0]].device
+        copies, where = torch.from_numpy(kept).to(device), torch.from_numpy(slots[kept]).to(device)
+        for name, value in values.items():
+            self.state[PREFIX + name][copies, where] = value[copies]
+
+    def draw(self, time: int, count: int, purpose: int = 0) -> Tensor | None:
+        """Slots (B, k) of k = min(count, filled) different examples for each copy; none when there are none."""
+        k = min(count, self.filled(time))
+        if k == 0:
+            return None
+        slots = sample(self.keys, time, _DRAW + purpose, k, self.filled(time))
+        return torch.from_numpy(slots).to(self.state[PREFIX + self.names[0]].device)
+
+    def read(self, name: str, slots: Tensor) -> Tensor:
+        """(B, k) -> (B, k, ...)."""
+        everyone = torch.arange(len(slots), device=slots.device)[:, None]
+        return self.state[PREFIX + name][everyone, slots]

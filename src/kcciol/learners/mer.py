@@ -1,0 +1,60 @@
+"""MER: replay, with small steps towards where single-example SGD leads (Riemer et al. 2019, Algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from kcciol.errors import UserError
+from kcciol.learners.er import ReplayLearner, ReplaySettings
+from kcciol.learners.learner import Card, Labels
+from kcciol.learners.model import Parameters, per_copy
+
+
+@dataclass(frozen=True)
+class MERSettings(ReplaySettings):
+    batches: int = 1
+    """Passes over the new example and newly drawn ones."""
+    within: float = 1.0
+    """beta: how far to go from where a pass began to where it ended."""
+    across: float = 0.3
+    """gamma: how far to go from where all passes began to where they ended."""
+
+
+class MER(ReplayLearner):
+    """For each new example: `batches` times, SGD on it and on each replayed example in turn, then back a part of the
+    way; then back a part of the whole way."""
+
+    card = Card("replay with Reptile's interpolation, one example a step", "Riemer et al. 2019", replay=True)
+    settings_type = MERSettings
+
+    def _setup(self) -> None:
+        super()._setup()
+        if self.adam:
+            raise UserError("MER goes back a part of its way, which leaves Adam's moments behind: use optimizer 'sgd'.")
+        if self.choice("batches") < 1:
+            raise UserError(f"batches is {self.choice('batches')}, but must be at least 1.")
+
+    def _learn(self, x: Tensor, y: Labels) -> None:
+        label = self.labels(y)
+        before = self._copy()
+        for batch in range(self.choice("batches")):
+            began = self._copy()
+            self.error_step(x[:, None], label)
+            slots = self.kept.draw(self.steps, self.choice("replay"), purpose=batch)
+            if slots is not None:
+                xs, ys = self.kept.read("x", slots), self.kept.read("y", slots)
+                for i in range(slots.shape[1]):
+                    self.error_step(xs[:, i : i + 1], ys[:, i : i + 1])
+            self._go_back(began, "within")
+        self._go_back(before, "across")
+        self.kept.add(self.steps, {"x": x, "y": label[:, 0]})
+
+    def _copy(self) -> Parameters:
+        return {name: p.clone() for name, p in self.parameters.items()}
+
+    def _go_back(self, began: Parameters, name: str) -> None:
+        part = self.column(name).to(self.rate)
+        for key, p in self.parameters.items():
+            p.copy_(began[key] + per_copy(part, p) * (p - began[key]))

@@ -1,0 +1,165 @@
+"""What a gradient learner trains: a linear head on features, or a whole network with such a head.
+
+A model holds no parameters; they are tensors of B copies that stand side by side, so that B streams advance together.
+Row 0 of the head is the *spare* row and stands for `reserve` rows of classes that have not come yet: they have always
+had the same gradient, so one row is enough for all. A class that comes takes over its weights. Without such rows the
+newest class pushes against the old ones only, and they are forgotten (docs/methods.md, "The reserve").
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kcciol.config import NetConfig
+from kcciol.nets.encoder import Encoder
+
+Parameters = dict[str, Tensor]  # (B, ...) each
+ROWS = ("weight", "bias")  # the parameters that have a row for each class: (B, rows, d) and (B, rows)
+
+
+class Gradient(Protocol):
+    """A gradient in all parameters."""
+
+    def descend_(self, parameters: Parameters, rate: Tensor) -> None:
+        """parameters -= rate * gradient, with a rate (B,) for each copy."""
+
+    def dense(self) -> Parameters: ...
+
+
+class Model(ABC):
+    """The function from parameters and inputs to logits."""
+
+    input_shape: tuple[int, ...]
+    input_dtype: torch.dtype
+    width: int  # inputs of the head
+
+    @abstractmethod
+    def start(self, copies: int, device: torch.device) -> Parameters:
+        """The parameters below the head, fresh for each copy; none when there are none."""
+
+    @abstractmethod
+    def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Any]:
+        """Logits (B, m, rows) of x (B, m, *input_shape), and what `backward` needs."""
+
+    @abstractmethod
+    def backward(self, parameters: Parameters, tape: Any, dlogits: Tensor) -> Gradient:
+        """The gradient of sum(dlogits * logits). A tape serves once."""
+
+    @abstractmethod
+    def features(self, parameters: Parameters, x: Tensor) -> Tensor:
+        """What the head sees of x: (B, m, width)."""
+
+    def logits(self, parameters: Parameters, x: Tensor) -> Tensor:
+        """Logits (B, m, rows), without derivatives."""
+        with torch.no_grad():
+            z = self.features(parameters, x)
+            return torch.baddbmm(parameters["bias"][:, None], z, parameters["weight"].mT)
+
+
+@dataclass
+class LowRank:
+    """The gradient of a linear head: delta^T z, never built when it is only subtracted."""
+
+    delta: Tensor  # (B, m, rows)
+    z: Tensor  # (B, m, d)
+
+    def descend_(self, parameters: Parameters, rate: Tensor) -> None:
+        scaled = self.delta * rate[:, None, None]
+        parameters["weight"].baddbmm_(scaled.mT, self.z, alpha=-1)
+        parameters["bias"].sub_(scaled.sum(1))
+
+    def dense(self) -> Parameters:
+        return {"weight": self.delta.mT @ self.z, "bias": self.delta.sum(1)}
+
+
+@dataclass
+class Dense:
+    """A gradient as it is."""
+
+    values: Parameters
+
+    def descend_(self, parameters: Parameters, rate: Tensor) -> None:
+        for name, value in self.values.items():
+            parameters[name].addcmul_(per_copy(rate, value), value, value=-1)
+
+    def dense(self) -> Parameters:
+        return self.values
+
+
+def per_copy(values: Tensor, like: Tensor) -> Tensor:
+    """(B,) -> (B, 1, ..., 1), to multiply a tensor (B, ...) of copies by a number of each copy."""
+    return values.view(-1, *[1] * (like.ndim - 1))
+
+
+class Head(Model):
+    """theta is frozen and elsewhere: inputs are features, and all that is trained is the linear head."""
+
+    input_dtype = torch.float32
+
+    def __init__(self, width: int, dtype: torch.dtype = torch.float32) -> None:
+        self.width, self.input_shape, self.input_dtype = width, (width,), dtype
+
+    def start(self, copies: int, device: torch.device) -> Parameters:
+        return {}
+
+    def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.baddbmm(parameters["bias"][:, None], x, parameters["weight"].mT), x
+
+    def backward(self, parameters: Parameters, tape: Tensor, dlogits: Tensor) -> LowRank:
+        return LowRank(dlogits, tape)
+
+    def features(self, parameters: Parameters, x: Tensor) -> Tensor:
+        return x
+
+
+class Network(Model):
+    """h_theta and a linear head, all trained; each copy has a theta of its own."""
+
+    input_dtype = torch.uint8
+
+    def __init__(self, net: NetConfig, image_shape: tuple[int, int, int], theta: Mapping[str, Tensor]) -> None:
+        """theta is where every copy begins."""
+        self.encoder = Encoder(net, image_shape)
+        self.input_shape, self.width, self.theta = image_shape, self.encoder.features, dict(theta)
+
+    def start(self, copies: int, device: torch.device) -> Parameters:
+        return {name: value.to(device).expand(copies, *value.shape).contiguous() for name, value in self.theta.items()}
+
+    def maps(self, parameters: Parameters, x: Tensor) -> list[Tensor]:
+        """The output of each convolution, (m, B channels, h, w)."""
+        copies = len(x)
+        a = x.transpose(0, 1).flatten(1, 2)  # (m, B c, h, w): each copy is a group of channels
+        if a.dtype == torch.uint8:
+            a = a.to(parameters["weight"].dtype) / 255
+        maps = []
+        for layer, stride in enumerate(self.encoder.strides, 1):
+            w, b = parameters[f"conv{layer}.weight"], parameters[f"conv{layer}.bias"]
+            a = F.relu(F.conv2d(a, w.flatten(0, 1), b.flatten(), stride, groups=copies))
+            maps.append(a)
+        return maps
+
+    def flat(self, a: Tensor, copies: int) -> Tensor:
+        """The last map (m, B channels, h, w) as features (B, m, width), in the encoder's order."""
+        a = a.view(len(a), copies, -1, *a.shape[2:])  # (m, B, channels, h, w)
+        return a.permute(1, 0, 3, 4, 2).flatten(2)
+
+    def features(self, parameters: Parameters, x: Tensor) -> Tensor:
+        return self.flat(self.maps(parameters, x)[-1], len(x))
+
+    def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, tuple[list[Tensor], Tensor]]:
+        with torch.enable_grad():
+            leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+            z = self.features(leaves, x)
+            logits = torch.baddbmm(leaves["bias"][:, None], z, leaves["weight"].mT)
+        return logits.detach(), (list(leaves.values()), logits)
+
+    def backward(self, parameters: Parameters, tape: tuple[list[Tensor], Tensor], dlogits: Tensor) -> Dense:
+        leaves, logits = tape
+        return Dense(dict(zip(parameters, torch.autograd.grad(logits, leaves, dlogits), strict=True)))

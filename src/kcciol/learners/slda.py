@@ -1,0 +1,62 @@
+"""Streaming linear discriminant analysis: class means and one covariance for all (Hayes and Kanan 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kcciol.errors import UserError
+from kcciol.learners.learner import Card, Labels, Settings
+from kcciol.learners.statistics import ClassMeans, Scatter, solve
+
+
+@dataclass(frozen=True)
+class SLDASettings(Settings):
+    shrinkage: float = 0.1
+    """Share of the identity in the covariance, whose mean variance is brought to 1 first; 1 is the nearest mean."""
+
+
+class SLDA(ClassMeans):
+    """score_c(z) = w_c.z - w_c.mu_c / 2 with w_c = ((1 - eps) Sigma + eps I)^-1 mu_c.
+
+    Sigma is the covariance within classes: an example adds n/(n+1) d d^T, where d is its distance to the mean of the n
+    examples of its class before it. That is exactly the covariance of all examples around their final means, in any
+    order. (The published recursion takes n to be the number of all examples, which is another matrix.)
+    """
+
+    card = Card("class means and one covariance for all classes", "Hayes and Kanan 2020", order_free=True)
+    settings_type = SLDASettings
+
+    def _setup(self) -> None:
+        super()._setup()
+        self.shrinkage = self.column("shrinkage").double()
+        if not bool(((self.shrinkage > 0) & (self.shrinkage <= 1)).all()):
+            raise UserError(f"shrinkage is {self.shrinkage.min().item():g}, but must be above 0 and at most 1.")
+        self.scatter = Scatter(self.state, self.copies, self.model.width, self.device)
+
+    def _learn(self, x: Tensor, y: Labels) -> None:
+        label, before = self.add_example(x, y)
+        n = before[:, None]
+        mean = (self.means_of(label) * (n + 1) - x) / n.clamp_min(1)  # of the examples before this one
+        self.scatter.add(self.steps, ((x - mean) * (n / (n + 1)).sqrt()).to(x.dtype))
+        self._weights = None
+
+    def _restored(self) -> None:
+        self._weights = None
+
+    _weights: tuple[Tensor, Tensor] | None = None
+
+    def _scores(self, x: Tensor) -> Tensor:
+        if self._weights is None:
+            means, sigma = self.means(), self.scatter.total() / max(self.steps, 1)
+            size = sigma.diagonal(dim1=1, dim2=2).mean(-1)
+            sigma /= torch.where(size > 0, size, 1)[:, None, None]
+            eps = self.shrinkage[:, None]
+            sigma *= (1 - eps)[..., None]
+            sigma.diagonal(dim1=1, dim2=2).add_(eps)
+            weights = solve(sigma, means.mT)  # (B, d, classes)
+            self._weights = weights, -(weights * means.mT).sum(1, keepdim=True) / 2
+        weights, bias = self._weights
+        return torch.baddbmm(bias, x.double(), weights)

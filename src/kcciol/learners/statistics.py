@@ -1,0 +1,82 @@
+"""Class means, and the scatter around them: what the closed-form learners keep. No rate, no order, no replay."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kcciol.errors import UserError
+from kcciol.learners.learner import Labels, Learner, Settings
+from kcciol.learners.model import Head
+
+MEAN, COUNT = "mean.sum", "mean.count"
+
+
+class ClassMeans(Learner):
+    """Counts and means of B copies, in float64 so that the order of examples does not show."""
+
+    settings_type = Settings
+
+    def _setup(self) -> None:
+        super()._setup()
+        if not isinstance(self.model, Head):
+            raise UserError("A closed-form learner works on a frozen network: it has nothing to train below its head.")
+        self.everyone = torch.arange(self.copies, device=self.device)
+        self.add_rows(MEAN, self.width, dtype=torch.float64)
+        self.add_rows(COUNT, dtype=torch.float64)
+
+    @property
+    def width(self) -> int:
+        return self.model.width
+
+    def add_example(self, z: Tensor, y: Labels) -> tuple[Tensor, Tensor]:
+        """Take z (B, width) into its class's sum; (label, count before) on the device, (B,) each."""
+        label = torch.from_numpy(y).to(self.device)
+        before = self.rows[COUNT][self.everyone, label]
+        self.rows[MEAN].index_put_((self.everyone, label), z.double(), accumulate=True)
+        self.rows[COUNT][self.everyone, label] = before + 1
+        return label, before
+
+    def means(self) -> Tensor:
+        """(B, classes, width), float64; zero where a copy has not seen the class."""
+        n = self.classes
+        return self.rows[MEAN][:, :n] / self.rows[COUNT][:, :n, None].clamp_min(1)
+
+    def means_of(self, label: Tensor) -> Tensor:
+        """(B, width): of each copy the mean of one class."""
+        return self.rows[MEAN][self.everyone, label] / self.rows[COUNT][self.everyone, label][:, None]
+
+
+class Scatter:
+    """The sum of v v^T over examples, of B copies, in tensors of the learner's state.
+
+    Vectors wait until there are enough of them for one matrix product, which is many times faster than a product of
+    rank one for each; `total` counts those that wait.
+    """
+
+    def __init__(self, state: dict[str, Tensor], copies: int, width: int, device: torch.device, wait: int = 64) -> None:
+        self.state, self.wait = state, wait
+        state["scatter.sum"] = torch.zeros(copies, width, width, device=device)
+        state["scatter.waiting"] = torch.zeros(copies, wait, width, device=device)
+
+    def add(self, time: int, v: Tensor) -> None:
+        """Take in the vectors (B, width) of the example number `time`, from 0."""
+        place = time % self.wait
+        waiting = self.state["scatter.waiting"]
+        waiting[:, place] = v
+        if place == self.wait - 1:
+            self.state["scatter.sum"].baddbmm_(waiting.mT, waiting)
+            waiting.zero_()
+
+    def total(self) -> Tensor:
+        """(B, width, width), float64."""
+        waiting = self.state["scatter.waiting"].double()
+        return torch.baddbmm(self.state["scatter.sum"].double(), waiting.mT, waiting)
+
+
+def solve(matrix: Tensor, right: Tensor) -> Tensor:
+    """matrix^-1 right for symmetric positive definite matrices (B, d, d), right (B, d, k), in float64."""
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    if bool(info.any()):
+        raise UserError("The covariance is singular: give a larger shrinkage or penalty.")
+    return torch.cholesky_solve(right, factor)

@@ -1,0 +1,172 @@
+"""What every learner must do, run over all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from kcciol.errors import UserError
+from kcciol.learners import LEARNERS, learner_type
+from kcciol.learners.model import Head
+from tests.learners.battery import WIDTH, answers, examples, feed, kinds, make, model_of, same
+
+every = pytest.mark.parametrize(("name", "kind"), kinds())
+
+
+@every
+def test_learns_something(name: str, kind: str) -> None:
+    learner = make(name, model_of(kind))
+    x, y = examples(learner.model, 100)
+    order = np.random.default_rng(0).permutation(100)
+    feed(learner, x[order], y[order], tasks=False)
+    right = (answers(learner, x)[0].numpy() == y).mean()
+    assert right > 0.9
+
+
+@every
+def test_one_example_of_one_class(name: str, kind: str) -> None:
+    learner = make(name, model_of(kind))
+    x, _ = examples(learner.model, 1)
+    feed(learner, x, np.array([0]))
+    assert answers(learner, x).tolist() == [[0]]
+    assert learner.scores(x[None]).shape == (1, 1, 1)
+
+
+@every
+def test_a_label_may_be_new_at_any_time_and_leave_gaps(name: str, kind: str) -> None:
+    learner = make(name, model_of(kind))
+    x, _ = examples(learner.model, 3)
+    feed(learner, x, np.array([5, 2, 30]))
+    scores = learner.scores(x[None])
+    assert scores.shape == (1, 3, 31)
+    finite = scores.isfinite().all(1)[0].nonzero()[:, 0].tolist()
+    assert finite == [2, 5, 30]
+    assert set(answers(learner, x)[0].tolist()) <= {2, 5, 30}
+
+
+@every
+def test_a_repeated_example_and_constant_inputs_do_no_harm(name: str, kind: str) -> None:
+    learner = make(name, model_of(kind))
+    x, _ = examples(learner.model, 1)
+    feed(learner, x.expand(12, *x.shape[1:]), np.arange(12) // 6)
+    feed(learner, torch.zeros_like(x).expand(12, *x.shape[1:]), np.arange(12) // 6)
+    assert learner.scores(x[None]).isfinite().all()
+
+
+@every
+def test_extreme_values_give_no_nan(name: str, kind: str) -> None:
+    learner = make(name, model_of(kind))
+    x, y = examples(learner.model, 12)
+    x = (x.to(torch.int64) // 128 * 255).to(torch.uint8) if kind == "network" else x * 1e6
+    feed(learner, x, y)
+    assert not learner.scores(x[None]).isnan().any()
+
+
+@every
+def test_the_same_keys_learn_the_same_and_copies_do_not_know_of_each_other(name: str, kind: str) -> None:
+    x, y = examples(model_of(kind), 30)
+    both, one, two = (make(name, model_of(kind), keys) for keys in ((3, 8), (3,), (8,)))
+    again = make(name, model_of(kind), (3, 8))
+    for learner in (both, again, one, two):
+        feed(learner, x, y)
+    assert same(both, again)
+    pair = both.scores(torch.stack([x, x]))
+    alone = torch.cat([one.scores(x[None]), two.scores(x[None])])
+    torch.testing.assert_close(pair, alone, rtol=2e-4, atol=2e-4)
+
+
+@every
+def test_restored_in_the_middle_it_ends_in_the_same_bits(name: str, kind: str) -> None:
+    x, y = examples(model_of(kind), 24)
+    whole, first = make(name, model_of(kind)), make(name, model_of(kind))
+    feed(whole, x, y)
+    feed(first, x[:13], y[:13])
+    second = make(name, model_of(kind))
+    second.load_state_dict(first.state_dict())
+    assert same(first, second)
+    for i in range(13, 24):
+        if y[i] != y[i - 1]:
+            second.end_task()
+        second.learn(x[i : i + 1], y[i : i + 1])
+    assert same(whole, second)
+
+
+@every
+def test_the_state_is_a_copy_and_predicting_changes_nothing(name: str, kind: str) -> None:
+    learner = make(name, model_of(kind))
+    x, y = examples(learner.model, 10)
+    feed(learner, x[:5], y[:5])
+    before = {n: t.clone() for n, t in learner.state_dict().items()}
+    state = learner.state_dict()
+    learner.scores(x[None])
+    assert all(torch.equal(before[n].nan_to_num(), t.nan_to_num()) for n, t in learner.state_dict().items())
+    feed(learner, x[5:], y[5:])
+    assert all(torch.equal(before[n].nan_to_num(), t.nan_to_num()) for n, t in state.items())
+
+
+@every
+def test_the_memory_report_is_what_it_takes_to_go_on(name: str, kind: str) -> None:
+    """Restoring needs the state and nothing else (above), so its size is what is kept; weights are not memory."""
+    learner = make(name, model_of(kind), keys=(1, 2))
+    x, y = examples(learner.model, 20)
+    assert learner.memory().get("memory", 0) == 0
+    feed(learner, x, y)
+    state = learner.state_dict()
+    kept = sum(t.nbytes for n, t in state.items() if not n.startswith(("parameters.", "bookkeeping.")))
+    assert sum(learner.memory().values()) == kept // 2
+    keeps_examples = learner.memory().get("memory", 0) > 0
+    assert keeps_examples == LEARNERS[name].card.replay
+
+
+@pytest.mark.parametrize("name", [n for n, k in kinds() if k == "head" and LEARNERS[n].card.order_free])
+def test_order_free_learners_do_not_see_the_order(name: str) -> None:
+    x, y = examples(Head(WIDTH), 60)
+    order = np.random.default_rng(1).permutation(60)
+    one, two = make(name), make(name)
+    feed(one, x, y)
+    feed(two, x[order], y[order])
+    torch.testing.assert_close(one.scores(x[None]), two.scores(x[None]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_bad_input_is_refused_and_changes_nothing(name: str) -> None:
+    learner = make(name)
+    x, y = examples(Head(WIDTH), 6)
+    with pytest.raises(UserError, match="Nothing has been learned yet"):
+        learner.scores(x[None])
+    feed(learner, x, y)
+    before = learner.state_dict()
+    bad = x[:1].clone()
+    bad[0, 2] = torch.nan
+    for wrong, words in ((bad, "not a finite number"), (x[:1, :4], "takes"), (x[:1].double(), "type")):
+        with pytest.raises(UserError, match=words):
+            learner.learn(wrong, np.array([0]))
+        with pytest.raises(UserError, match=words):
+            learner.scores(wrong[None])
+    with pytest.raises(UserError, match="Labels must be"):
+        learner.learn(x[:1], np.array([-1]))
+    assert all(torch.equal(before[n].nan_to_num(), t.nan_to_num()) for n, t in learner.state_dict().items())
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_state_of_another_learner_is_refused(name: str) -> None:
+    learner, other = make(name), make("ncm" if name != "ncm" else "online")
+    x, y = examples(Head(WIDTH), 6)
+    feed(other, x, y)
+    with pytest.raises(UserError, match="another kind"):
+        learner.load_state_dict(other.state_dict())
+
+
+@pytest.mark.parametrize("name", [n for n in LEARNERS if not any(p == (n, "network") for p in kinds())])
+def test_closed_forms_refuse_a_whole_network(name: str) -> None:
+    with pytest.raises(UserError, match="frozen network"):
+        make(name, model_of("network"))
+
+
+def test_every_learner_has_a_card_and_an_unknown_name_is_refused() -> None:
+    for method in LEARNERS.values():
+        assert method.card.what
+        assert method.card.paper
+    with pytest.raises(UserError, match="There is no learner 'magic'"):
+        learner_type("magic")
