@@ -72,7 +72,7 @@ class DER(ReplayLearner):
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         label, k = self.labels(y), self.choice("replay")
-        first, second = self.kept.draw(self.steps, k), self.kept.draw(self.steps, k, purpose=1)
+        first, second = self.kept.draw(self.steps, k, purpose=1), self.kept.draw(self.steps, k)
         xs = [x[:, None]] + [self.kept.read("x", s) for s in (first, second) if s is not None]
         logits, tape = self.model.forward(self.parameters, torch.cat(xs, 1))
         before = logits[:, 0, 1 : self.classes + 1].clone()

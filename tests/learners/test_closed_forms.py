@@ -1,0 +1,163 @@
+"""The closed forms against what they are closed forms of."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.learners.battery import WIDTH, answers, examples, feed, make
+
+from kcciol.errors import UserError
+from kcciol.learners.gaussian import Gaussian, fit_prior
+from kcciol.learners.model import Head
+from kcciol.learners.ridge import Ridge
+from kcciol.learners.slda import SLDA
+
+CLASSES = 4
+
+
+def data(count: int = 60, seed: int = 0) -> tuple[torch.Tensor, np.ndarray[Any, Any]]:
+    return examples(Head(WIDTH), count, seed, CLASSES)
+
+
+def batch_means(x: torch.Tensor, y: np.ndarray[Any, Any]) -> torch.Tensor:
+    return torch.stack([x[y == c].double().mean(0) for c in range(CLASSES)])
+
+
+def test_ncm_answers_with_the_nearest_mean() -> None:
+    x, y = data()
+    learner = make("ncm")
+    feed(learner, x, y)
+    queries, _ = data(seed=5)
+    distances = torch.cdist(queries.double(), batch_means(x, y))
+    assert answers(learner, queries)[0].tolist() == distances.argmin(1).tolist()
+    cosine = make("ncm", distance="cosine")
+    feed(cosine, x, y)
+    similarity = F.normalize(queries.double(), dim=1) @ F.normalize(batch_means(x, y), dim=1).T
+    torch.testing.assert_close(cosine.scores(queries[None])[0], similarity)
+
+
+def test_ncm_does_not_see_a_shift_of_all_features_and_is_1nn_at_one_example_a_class() -> None:
+    x, y = data(CLASSES)
+    one, two = make("ncm"), make("ncm")
+    feed(one, x, y)
+    feed(two, x + 100, y)
+    queries, _ = data(seed=2)
+    expected = torch.cdist(queries, x).argmin(1).tolist()
+    assert answers(one, queries)[0].tolist() == expected == answers(two, queries + 100)[0].tolist()
+
+
+def test_slda_is_batch_lda_however_many_examples_wait() -> None:
+    for count in (40, 64, 130):
+        x, y = data(count)
+        learner = make("slda", shrinkage=0.2)
+        assert isinstance(learner, SLDA)
+        feed(learner, x, y)
+        means = batch_means(x, y)
+        centred = x.double() - means[y]
+        sigma = centred.T @ centred / count
+        torch.testing.assert_close(learner.scatter.total()[0] / count, sigma, rtol=1e-4, atol=1e-5)
+        sigma = 0.8 * sigma / (sigma.trace() / WIDTH) + 0.2 * torch.eye(WIDTH, dtype=torch.float64)
+        weight = torch.linalg.solve(sigma, means.T)
+        expected = x.double() @ weight - (weight * means.T).sum(0) / 2
+        torch.testing.assert_close(learner.scores(x[None])[0], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_slda_that_is_all_shrinkage_is_the_nearest_mean() -> None:
+    x, y = data()
+    slda, ncm = make("slda", shrinkage=1.0), make("ncm")
+    feed(slda, x, y)
+    feed(ncm, x, y)
+    queries, _ = data(seed=9)
+    assert answers(slda, queries).tolist() == answers(ncm, queries).tolist()
+
+
+def test_slda_does_not_see_a_linear_map_of_the_features() -> None:
+    """With hardly any shrinkage; more examples than dimensions, and no feature that is constant."""
+    generator = torch.Generator().manual_seed(0)
+    y = np.arange(400) * CLASSES // 400
+    x = torch.randn(400, WIDTH, generator=generator) + 3 * torch.randn(CLASSES, WIDTH, generator=generator)[y]
+    turn = torch.randn(WIDTH, WIDTH, generator=generator) + 3 * torch.eye(WIDTH)
+    one, two = make("slda", shrinkage=1e-7), make("slda", shrinkage=1e-7)
+    feed(one, x, y)
+    feed(two, x @ turn, y)
+    agree = answers(one, x)[0] == answers(two, x @ turn)[0]
+    assert agree.double().mean() > 0.99
+
+
+@pytest.mark.parametrize("shrinkage", [0.0, 1.5, -1.0])
+def test_slda_refuses_what_is_no_share(shrinkage: float) -> None:
+    with pytest.raises(UserError, match="shrinkage is"):
+        make("slda", shrinkage=shrinkage)
+
+
+@pytest.mark.parametrize("units", [0, 9])
+def test_ridge_is_batch_ridge_regression(units: int) -> None:
+    x, y = data(70)
+    learner = make("ridge", units=units, penalty=0.3)
+    assert isinstance(learner, Ridge)
+    feed(learner, x, y)
+    phi = learner.phi(x).double()
+    gram = phi.T @ phi
+    gram += 0.3 * gram.diagonal().mean() * torch.eye(len(gram))
+    target = F.one_hot(torch.from_numpy(y)).double()
+    weight = torch.linalg.solve(gram, phi.T @ target)
+    torch.testing.assert_close(learner.scores(x[None])[0], phi @ weight, rtol=1e-3, atol=1e-4)
+
+
+def test_the_gaussian_posterior_is_the_batch_one() -> None:
+    x, y = data()
+    learner = make("gaussian", alpha=3.0, beta=2.0)
+    assert isinstance(learner, Gaussian)
+    feed(learner, x, y)
+    n, means, a, b = learner.posterior()
+    for c in range(CLASSES):
+        mine = x[y == c].double()
+        assert n[0, c, 0] == len(mine)
+        torch.testing.assert_close(means[0, c], mine.mean(0))
+        assert a[0, c, 0] == 3 + len(mine) / 2
+        torch.testing.assert_close(b[0, c], 2 + (mine - mine.mean(0)).square().sum(0) / 2)
+
+
+def test_the_gaussian_scores_are_the_predictive_density() -> None:
+    """Integrated numerically over the precision lambda: the mean given lambda is known in closed form."""
+    alpha, beta, seen, query = 3.0, 2.0, [0.3, 1.1, -0.4, 0.9], 1.7
+    learner = Gaussian(Head(1), Gaussian.settings_type(alpha=alpha, beta=beta))  # type: ignore[call-arg]
+    for value in seen:
+        learner.learn(torch.tensor([[value]]), np.array([0]))
+    x = torch.tensor(seen, dtype=torch.float64)
+    n, m, S = len(seen), x.mean(), (x - x.mean()).square().sum()
+    lam = torch.linspace(1e-5, 40, 400_001, dtype=torch.float64)
+    log_posterior = (alpha + n / 2 - 1) * lam.log() - lam * (beta + S / 2)
+    w = (log_posterior - log_posterior.max()).exp()
+    spread = (1 + 1 / n) / lam
+    density = torch.exp(-((query - m) ** 2) / (2 * spread)) / (2 * math.pi * spread).sqrt()
+    expected = torch.trapezoid(w * density, lam) / torch.trapezoid(w, lam)
+    got = learner.scores(torch.tensor([[[query]]]))[0, 0, 0].exp()
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("form", ["exact", "map"])
+def test_a_certain_prior_is_the_nearest_mean(form: Any) -> None:
+    x, y = data()
+    gaussian, ncm = make("gaussian", alpha=1e9, beta=1e8, form=form), make("ncm")
+    feed(gaussian, x, y)
+    feed(ncm, x, y)
+    queries, _ = data(seed=9)
+    assert answers(gaussian, queries).tolist() == answers(ncm, queries).tolist()
+
+
+def test_the_prior_is_found_again() -> None:
+    generator = np.random.default_rng(0)
+    alpha, beta = 20.0, 3.0
+    variances = beta / generator.gamma(alpha, size=3000)
+    features = generator.standard_normal((3000, 200, 4)) * np.sqrt(variances)[:, None, None]
+    found = fit_prior(torch.from_numpy(features))
+    assert abs(found[0] / alpha - 1) < 0.1
+    assert abs(found[1] / found[0] / (beta / alpha) - 1) < 0.05
+    with pytest.raises(UserError, match="two or more base classes"):
+        fit_prior(torch.zeros(5, 3, 2))
