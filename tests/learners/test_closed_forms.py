@@ -126,7 +126,7 @@ def test_the_gaussian_posterior_is_the_batch_one() -> None:
 def test_the_gaussian_scores_are_the_predictive_density() -> None:
     """Integrated numerically over the precision lambda: the mean given lambda is known in closed form."""
     alpha, beta, seen, query = 3.0, 2.0, [0.3, 1.1, -0.4, 0.9], 1.7
-    learner = Gaussian(Head(1), Gaussian.settings_type(alpha=alpha, beta=beta))  # type: ignore[call-arg]
+    learner = Gaussian(Head(1), Gaussian.settings_type(alpha=alpha, beta=beta))
     for value in seen:
         learner.learn(torch.tensor([[value]]), np.array([0]))
     x = torch.tensor(seen, dtype=torch.float64)

@@ -271,8 +271,8 @@ def test_mer_without_replay_that_does_not_go_back_is_online() -> None:
 
 
 def test_mer_that_goes_all_the_way_back_learns_nothing() -> None:
-    for settings in ({"within": 0.0}, {"across": 0.0}):
-        assert not weights(fed("mer", **settings)).any()
+    assert not weights(fed("mer", within=0.0)).any()
+    assert not weights(fed("mer", across=0.0)).any()
 
 
 def test_with_one_batch_only_the_product_of_mers_two_factors_counts() -> None:
@@ -292,8 +292,8 @@ def test_der_at_strength_zero_is_online_and_each_term_matters() -> None:
     plain = weights(fed("online"))
     torch.testing.assert_close(weights(fed("der", alpha=0.0)), plain, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(weights(fed("der++", alpha=0.0, beta=0.0)), plain, rtol=1e-5, atol=1e-6)
-    for name, settings in (("der", {"alpha": 0.5}), ("der++", {"alpha": 0.0, "beta": 0.5})):
-        assert not torch.allclose(weights(fed(name, **settings)), plain, atol=1e-3)
+    for other in (fed("der", alpha=0.5), fed("der++", alpha=0.0, beta=0.5)):
+        assert not torch.allclose(weights(other), plain, atol=1e-3)
 
 
 def test_derpp_without_beta_is_der_and_without_alpha_is_er() -> None:

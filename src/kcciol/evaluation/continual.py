@@ -1,0 +1,188 @@
+"""Any learner through streams of novel classes: which examples come when, and what is measured on the way.
+
+All copies of a learner advance together. One stream serves for every number of classes: what a learner knows after k
+classes is what it would know had the stream ended there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kcciol.errors import UserError
+from kcciol.evaluation.metrics import Summary, summarize
+from kcciol.learners.learner import Learner
+
+Order = Literal["class", "task", "shuffled"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """When each example comes, for every trajectory: `task_classes` classes a task, `samples` examples of each class.
+
+    class: class after class, in the stored order. task: the examples of a task in random order. shuffled: all examples
+    in random order, which is no continual learning any more and shows what that costs.
+    """
+
+    classes: int
+    samples: int
+    task_classes: int = 1
+    order: Order = "class"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.classes, self.samples, self.task_classes) < 1:
+            raise UserError("An empty stream teaches nothing: classes, samples and task_classes must be at least 1.")
+        if self.classes % self.task_classes:
+            raise UserError(
+                f"{self.classes} classes cannot be split into tasks of {self.task_classes}: "
+                "choose a number of classes that can."
+            )
+
+    @property
+    def tasks(self) -> int:
+        return self.classes // self.task_classes
+
+    def positions(self, trajectory: int) -> NDArray[np.int64]:
+        """(tasks, examples of a task, 2): position of the class in the stream, and number of the example."""
+        size = self.task_classes * self.samples
+        label, sample = np.divmod(np.arange(self.classes * self.samples), self.samples)
+        pairs = np.stack([label, sample], 1)
+        random = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, trajectory])))
+        if self.order == "shuffled":
+            pairs = pairs[random.permutation(len(pairs))]
+        elif self.order == "task":
+            pairs = np.concatenate([part[random.permutation(size)] for part in np.split(pairs, self.tasks)])
+        return pairs.reshape(self.tasks, size, 2)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """What B copies see: which classes, out of images (C, S, ...) to learn and (C, m, ...) held out."""
+
+    plan: Plan
+    classes: Tensor  # (B, n) ids of classes, in the order of their labels
+    trajectories: Sequence[int]  # of each copy
+    train: Tensor
+    test: Tensor
+
+    def __post_init__(self) -> None:
+        if self.train.shape[1] < self.plan.samples:
+            raise UserError(
+                f"The stream wants {self.plan.samples} examples of each class, but there are {self.train.shape[1]}."
+            )
+        for part in (self.train, self.test):
+            if part.is_floating_point() and not bool(part.isfinite().all()):
+                raise UserError("The examples hold a value that is not a finite number.")
+
+
+def feed(learner: Learner, streams: Streams) -> Iterator[int]:
+    """Let the learner see everything once; yields the number of tasks seen after each."""
+    plan = streams.plan
+    where = {t: plan.positions(t) for t in set(streams.trajectories)}
+    plans = np.stack([where[t] for t in streams.trajectories], 2)  # (tasks, size, B, 2)
+    ids = streams.classes.cpu().numpy()
+    everyone = np.arange(len(ids))
+    for task in range(plan.tasks):
+        labels, samples = plans[task, ..., 0], plans[task, ..., 1]  # (size, B)
+        chosen = torch.from_numpy(ids[everyone, labels]).to(streams.train.device)
+        places = torch.from_numpy(samples).to(streams.train.device)
+        for i in range(len(labels)):
+            learner.observe(streams.train[chosen[i], places[i]], labels[i])
+        learner.end_task()
+        yield task + 1
+
+
+def class_accuracy(learner: Learner, images: Tensor, classes: Tensor) -> Tensor:
+    """Accuracy (B, k) in percent on each of the first k classes of each copy; images (C, m, ...), classes (B, k)."""
+    copies, k = classes.shape
+    own = images[classes].flatten(1, 2)  # (B, k m, ...)
+    answers = learner.predict(own).argmax(-1).view(copies, k, -1)
+    right = answers == torch.arange(k, device=answers.device)[:, None]
+    return 100 * right.double().mean(-1)
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a learner did: R[b, i, j] is copy b's accuracy on task j after task i; NaN where it was not measured."""
+
+    matrix: Tensor  # (B, points, tasks)
+    points: tuple[int, ...]  # after how many tasks each row was measured; the last is after all
+    by_class: Tensor  # (B, n) at the end
+    train: Tensor  # (B,) at the end, on the examples learned
+
+    @property
+    def accuracy(self) -> Tensor:
+        """(B,) over all classes at the end."""
+        return self.by_class.mean(-1)
+
+    def at(self, tasks: int) -> Tensor:
+        """(B,) over the classes seen after so many tasks."""
+        return self.matrix[:, self.points.index(tasks), :tasks].mean(-1)
+
+    def anytime(self) -> Tensor:
+        """(B,): the mean over all points of the accuracy on the classes seen so far."""
+        return torch.stack([self.at(tasks) for tasks in self.points], 1).mean(1)
+
+    def forgetting(self) -> Tensor:
+        """(B, tasks): the best accuracy on each task at any point, minus that at the end."""
+        best = self.matrix.nan_to_num(nan=-1.0).amax(1)
+        return best - self.matrix[:, -1]
+
+    def backward_transfer(self) -> Tensor:
+        """(B,): the mean over all tasks but the last of the accuracy at the end minus that right after the task."""
+        if self.points != tuple(range(1, self.matrix.shape[2] + 1)):
+            raise UserError("Backward transfer needs the accuracy after every task.")
+        learned = self.matrix.diagonal(dim1=1, dim2=2)
+        if learned.shape[1] == 1:
+            return torch.zeros_like(learned[:, 0])
+        return (self.matrix[:, -1] - learned)[:, :-1].mean(-1)
+
+    def forward_transfer(self) -> Tensor:
+        """(B,): the mean accuracy on a task before its first example. No learner here answers with a class that it has
+        never seen, so this is zero by construction, and said so rather than left out."""
+        return torch.zeros(len(self.matrix), dtype=torch.float64)
+
+    def summary(self) -> dict[str, Summary]:
+        """The numbers of a result, over copies."""
+        found = {
+            "test": self.accuracy,
+            "train": self.train,
+            "anytime": self.anytime(),
+            "forgetting": self.forgetting()[:, :-1].mean(-1)
+            if self.matrix.shape[2] > 1
+            else torch.zeros_like(self.accuracy),
+            "forward_transfer": self.forward_transfer(),
+        }
+        if len(self.points) == self.matrix.shape[2]:
+            found["backward_transfer"] = self.backward_transfer()
+        return {name: summarize(values) for name, values in found.items()}
+
+
+def run(learner: Learner, streams: Streams, points: Sequence[int] | None = None) -> Course:
+    """Learn the streams and measure after these numbers of tasks (None: after each), and always after the last.
+
+    A shuffled stream has no tasks, so it is measured at its end only.
+    """
+    plan = streams.plan
+    wanted = sorted({*(points or range(1, plan.tasks + 1)), plan.tasks})
+    if plan.order == "shuffled":
+        wanted = [plan.tasks]
+    if wanted[0] < 1 or wanted[-1] > plan.tasks:
+        raise UserError(
+            f"The stream has {plan.tasks} tasks, so it cannot be measured after {wanted[0]} or {wanted[-1]}."
+        )
+    rows = []
+    for seen in feed(learner, streams):
+        if seen in wanted:
+            by_class = class_accuracy(learner, streams.test, streams.classes[:, : seen * plan.task_classes])
+            by_task = by_class.view(len(by_class), -1, plan.task_classes).mean(-1)
+            rows.append(torch.nn.functional.pad(by_task, (0, plan.tasks - by_task.shape[1]), value=torch.nan))
+    train = class_accuracy(learner, streams.train[:, : plan.samples], streams.classes).mean(-1)
+    return Course(torch.stack(rows, 1).cpu(), tuple(wanted), by_class.cpu(), train.cpu())

@@ -1,0 +1,142 @@
+"""Streams of examples and what is measured on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kcciol.errors import UserError
+from kcciol.evaluation.continual import Course, Plan, Streams, class_accuracy, feed, run
+from kcciol.learners.gradient import GradientSettings
+from kcciol.learners.learner import Settings
+from kcciol.learners.model import Head
+from kcciol.learners.ncm import NCM, NCMSettings
+from kcciol.learners.online import Online
+
+WIDTH = 8
+
+
+def images(classes: int = 12, samples: int = 9, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    centres = 2 * torch.randn(classes, 1, WIDTH, generator=generator)
+    return (centres + 0.5 * torch.randn(classes, samples, WIDTH, generator=generator)).relu()
+
+
+def streams(plan: Plan, copies: int = 2) -> Streams:
+    data = images()
+    random = np.random.default_rng(0)
+    classes = torch.from_numpy(np.stack([random.permutation(12)[: plan.classes] for _ in range(copies)]))
+    return Streams(plan, classes, range(copies), data[:, :6], data[:, 6:])
+
+
+def online(copies: int = 2, **settings: Any) -> Online:
+    return Online(Head(WIDTH), GradientSettings(**({"rate": 0.05, "reserve": 5} | settings)), range(copies))
+
+
+@pytest.mark.parametrize("order", ["class", "task", "shuffled"])
+def test_every_example_comes_once(order: Any) -> None:
+    plan = Plan(classes=6, samples=4, task_classes=2, order=order)
+    places = plan.positions(3)
+    assert places.shape == (3, 8, 2)
+    assert sorted(map(tuple, places.reshape(-1, 2).tolist())) == [(c, s) for c in range(6) for s in range(4)]
+    for task, part in enumerate(places):
+        inside = set(part[:, 0].tolist()) == {2 * task, 2 * task + 1}
+        assert inside == (order != "shuffled")
+    ordered = places.reshape(-1, 2).tolist() == [[c, s] for c in range(6) for s in range(4)]
+    assert ordered == (order == "class")
+    assert (plan.positions(3) == places).all()
+    if order != "class":
+        assert (plan.positions(4) != places).any()
+
+
+def test_copies_see_their_own_classes_in_their_own_order() -> None:
+    plan = Plan(classes=4, samples=3, task_classes=2, order="task")
+    given = streams(plan)
+
+    class Spy(NCM):
+        def __init__(self, *words: Any) -> None:
+            super().__init__(*words)
+            self.saw: list[tuple[torch.Tensor, Any]] = []
+
+        def observe(self, x: torch.Tensor, y: Any) -> None:
+            self.saw.append((x, y))
+            super().observe(x, y)
+
+    spy = Spy(Head(WIDTH), NCMSettings(), (0, 1))
+    assert list(feed(spy, given)) == [1, 2]
+    for copy in range(2):
+        places = plan.positions(copy).reshape(-1, 2)
+        for (x, y), (label, sample) in zip(spy.saw, places.tolist(), strict=True):
+            assert y[copy] == label
+            assert torch.equal(x[copy], given.train[given.classes[copy, label], sample])
+
+
+def test_a_prefix_of_a_stream_is_a_shorter_stream() -> None:
+    """So one stream serves for every number of classes."""
+    long, short = streams(Plan(classes=6, samples=6)), streams(Plan(classes=3, samples=6))
+    short = Streams(short.plan, long.classes[:, :3], long.trajectories, long.train, long.test)
+    one, two = run(online(), long, points=[3]), run(online(), short)
+    torch.testing.assert_close(one.at(3), two.accuracy)
+    assert one.points == (3, 6)
+
+
+def test_the_numbers_are_what_their_names_say() -> None:
+    nan = torch.nan
+    matrix = torch.tensor([[[90.0, nan, nan], [60.0, 80.0, nan], [30.0, 90.0, 70.0]]], dtype=torch.float64)
+    course = Course(matrix, (1, 2, 3), matrix[:, -1], torch.tensor([99.0]))
+    assert course.accuracy.tolist() == pytest.approx([190 / 3])
+    assert course.at(2).tolist() == [70.0]
+    assert course.anytime().tolist() == pytest.approx([(90 + 70 + 190 / 3) / 3])
+    assert course.forgetting().tolist() == [[60.0, 0.0, 0.0]]
+    assert course.backward_transfer().tolist() == [(-60 + 10) / 2]
+    summary = course.summary()
+    assert summary["forgetting"].mean == 30.0
+    assert summary["backward_transfer"].mean == -25.0
+    assert summary["forward_transfer"].mean == 0.0
+    assert summary["train"].mean == 99.0
+
+
+def test_a_single_task_forgets_nothing() -> None:
+    course = run(NCM(Head(WIDTH), NCMSettings(), (0, 1)), streams(Plan(classes=4, samples=6, task_classes=4)))
+    assert course.summary()["forgetting"].mean == 0
+    assert course.summary()["backward_transfer"].mean == 0
+
+
+def test_accuracy_is_counted_class_by_class() -> None:
+    given = streams(Plan(classes=5, samples=6))
+    learner = NCM(Head(WIDTH), NCMSettings(), (0, 1))
+    list(feed(learner, given))
+    found = class_accuracy(learner, given.test, given.classes)
+    for copy in range(2):
+        for label, name in enumerate(given.classes[copy].tolist()):
+            alone = learner.predict(given.test[name].expand(2, -1, -1))[copy].argmax(-1)
+            assert found[copy, label] == pytest.approx(100 * float((alone == label).double().mean()))
+
+
+def test_shuffling_helps_an_online_learner() -> None:
+    ordered = run(online(reserve=0), streams(Plan(classes=8, samples=6)))
+    shuffled = run(online(reserve=0), streams(Plan(classes=8, samples=6, order="shuffled")))
+    assert shuffled.accuracy.mean() > ordered.accuracy.mean()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"classes": 0}, "empty stream"), ({"samples": 0}, "empty stream"), ({"task_classes": 4}, "cannot be split")],
+)
+def test_streams_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        Plan(**{"classes": 6, "samples": 4, **settings})
+
+
+def test_bad_examples_and_points_are_refused() -> None:
+    with pytest.raises(UserError, match="wants 7 examples"):
+        streams(Plan(classes=2, samples=7))
+    given = streams(Plan(classes=2, samples=2))
+    with pytest.raises(UserError, match="not a finite number"):
+        Streams(given.plan, given.classes, given.trajectories, given.train / 0, given.test)
+    with pytest.raises(UserError, match="2 tasks"):
+        run(online(), given, points=[5])
+    assert isinstance(online().settings[0], Settings)
