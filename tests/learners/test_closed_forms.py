@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.learners.battery import WIDTH, answers, examples, feed, make
 
 from kcciol.errors import UserError
 from kcciol.learners.gaussian import Gaussian, fit_prior
 from kcciol.learners.model import Head
 from kcciol.learners.ridge import Ridge
 from kcciol.learners.slda import SLDA
+from tests.learners.battery import WIDTH, answers, examples, feed, make
 
 CLASSES = 4
 

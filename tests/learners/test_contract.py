@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.learners.battery import WIDTH, answers, examples, feed, kinds, make, model_of, same
 
 from kcciol.errors import UserError
 from kcciol.learners import LEARNERS, learner_type
 from kcciol.learners.model import Head
+from tests.learners.battery import WIDTH, answers, examples, feed, kinds, make, model_of, same
 
 every = pytest.mark.parametrize(("name", "kind"), kinds())
 

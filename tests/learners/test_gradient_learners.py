@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.learners.battery import WIDTH, examples, feed, make, model_of, same
 from torch import Tensor
 
 from kcciol.config import EvaluationConfig
@@ -18,7 +17,7 @@ from kcciol.evaluation.learning import learn_streams
 from kcciol.evaluation.start import Start
 from kcciol.learners.der import DERPP, LOGITS
 from kcciol.learners.er import ER
-from kcciol.learners.ewc import CENTRE, EWC, FISHER
+from kcciol.learners.ewc import EWC, FISHER
 from kcciol.learners.gradient import GradientLearner, GradientSettings
 from kcciol.learners.learner import Learner
 from kcciol.learners.memory import reservoir_slots
@@ -26,6 +25,7 @@ from kcciol.learners.mer import MER
 from kcciol.learners.model import Head
 from kcciol.learners.online import Online
 from kcciol.learners.random import integers, sample, uniform
+from tests.learners.battery import WIDTH, examples, feed, make, model_of, same
 
 TIGHT = Head(WIDTH, torch.float64)
 

@@ -1,0 +1,124 @@
+"""One stream, labels of any kind: `learn_one`, `predict_one`, and a file that goes on tomorrow."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from kcciol.atomic import replacing
+from kcciol.errors import UserError
+from kcciol.learners import learner_type
+from kcciol.learners.learner import Settings
+from kcciol.learners.model import Head
+
+_FORMAT = "kcciol learner 1"
+
+
+class OnlineLearner:
+    """A learner on feature vectors, with labels that need not be known beforehand.
+
+    >>> learner = OnlineLearner("ncm", width=2)
+    >>> learner.learn_one([0.0, 1.0], "cat").learn_one([1.0, 0.0], ("any", "hashable", "thing")).predict_one([0.1, 0.8])
+    'cat'
+    """
+
+    def __init__(self, name: str, width: int, settings: Settings | None = None, seed: int = 0) -> None:
+        if width < 1:
+            raise UserError(f"width is {width}, but an example must have at least 1 number.")
+        method = learner_type(name)
+        self.name, self.width, self.seed = name, width, seed
+        self.settings = settings if settings is not None else method.settings_type()
+        if not isinstance(self.settings, method.settings_type):
+            raise UserError(
+                f"These are settings of another learner than {name!r}: use {method.settings_type.__name__}."
+            )
+        self.learner = method(Head(width), self.settings, (seed,))
+        self.classes_: list[Hashable] = []  # in the order in which they came
+        self._number: dict[Hashable, int] = {}
+
+    def learn_one(self, x: ArrayLike | Tensor, label: Hashable) -> OnlineLearner:
+        """Learn one example, of a class known or new."""
+        example = self._example(x)
+        try:
+            number = self._number.get(label, len(self.classes_))
+        except TypeError:
+            raise UserError(
+                f"The label {label!r} cannot be a label, because it can change: use text, a number or a tuple."
+            ) from None
+        if isinstance(label, float) and label != label:
+            raise UserError("NaN is not equal to itself, so it cannot be a label.")
+        self.learner.learn(example, np.array([number]))
+        if number == len(self.classes_):
+            self._number[label] = number
+            self.classes_.append(label)
+        return self
+
+    def end_task(self) -> OnlineLearner:
+        """Say that a task has ended, to learners that make use of it."""
+        self.learner.end_task()
+        return self
+
+    def predict_one(self, x: ArrayLike | Tensor) -> Hashable:
+        """The class of one example."""
+        return self.classes_[int(self._scores(x).argmax())]
+
+    def scores_one(self, x: ArrayLike | Tensor) -> dict[Hashable, float]:
+        """How much speaks for each class; only their order means something."""
+        return dict(zip(self.classes_, self._scores(x).tolist(), strict=True))
+
+    def memory_bytes(self) -> int:
+        """What is kept between examples, besides the head's own weights."""
+        return sum(self.learner.memory().values())
+
+    def _scores(self, x: ArrayLike | Tensor) -> Tensor:
+        return self.learner.scores(self._example(x)[None])[0, 0]
+
+    def _example(self, x: ArrayLike | Tensor) -> Tensor:
+        try:
+            return torch.as_tensor(x, dtype=torch.float32).detach().cpu().reshape(1, -1)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise UserError(f"An example must be {self.width} numbers ({error}).") from None
+
+    # --- a file -----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Everything in one file, written beside and renamed: an older one is replaced or left as it was."""
+        head = {"format": _FORMAT, "name": self.name, "width": self.width, "seed": self.seed}
+        head |= {"settings": dataclasses.asdict(self.settings), "classes": self.classes_}
+        try:
+            text = json.dumps(head)
+            if json.loads(text)["classes"] != self.classes_:
+                raise TypeError("it would come back as something else")
+        except TypeError as error:
+            raise UserError(f"Only labels of text, numbers, true, false and None can be saved ({error}).") from None
+        tensors = {name: t.contiguous() for name, t in self.learner.state_dict().items()}
+        with replacing(Path(path)) as beside:
+            save_file(tensors, beside, metadata={"learner": text})
+
+    @classmethod
+    def load(cls, path: str | Path) -> OnlineLearner:
+        """Go on where `save` stood, exactly."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                head = json.loads((file.metadata() or {}).get("learner", "{}"))
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError, ValueError) as error:
+            raise UserError(f"The learner {path} cannot be read ({error}).") from None
+        if head.get("format") != _FORMAT:
+            raise UserError(f"The file {path} is not a saved learner.")
+        settings: Any = learner_type(head["name"]).settings_type(**head["settings"])
+        learner = cls(head["name"], head["width"], settings, head["seed"])
+        learner.learner.load_state_dict(tensors)
+        learner.classes_ = list(head["classes"])
+        learner._number = {label: number for number, label in enumerate(learner.classes_)}
+        return learner

@@ -1,0 +1,111 @@
+"""One stream with labels of any kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from kcciol.errors import UserError
+from kcciol.learners import LEARNERS
+from kcciol.learners.er import ER
+from kcciol.learners.ncm import NCMSettings
+from kcciol.learners.online_learner import OnlineLearner
+from tests.learners.battery import sensible
+
+NAMES = [name for name in LEARNERS if sensible(name, "head")]
+WIDTH = 5
+
+
+def examples(count: int = 20) -> list[tuple[list[float], str]]:
+    random = np.random.default_rng(0)
+    centres = 3 * random.random((4, WIDTH))
+    return [((centres[i % 4] + 0.1 * random.random(WIDTH)).tolist(), "abcd"[i % 4]) for i in range(count)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_saved_and_loaded_it_goes_on_exactly(name: str, tmp_path: Path) -> None:
+    whole, first = OnlineLearner(name, WIDTH), OnlineLearner(name, WIDTH)
+    for x, label in examples():
+        whole.learn_one(x, label)
+    for x, label in examples()[:9]:
+        first.learn_one(x, label)
+    first.save(tmp_path / "a.safetensors")
+    second = OnlineLearner.load(tmp_path / "a.safetensors")
+    assert second.classes_ == first.classes_
+    for x, label in examples()[9:]:
+        second.learn_one(x, label)
+    for x, _ in examples(4):
+        assert second.scores_one(x) == whole.scores_one(x)
+        assert second.predict_one(x) == whole.predict_one(x)
+    assert second.memory_bytes() == whole.memory_bytes()
+
+
+def test_labels_may_be_anything_hashable() -> None:
+    learner = OnlineLearner("ncm", 1)
+    for number, label in enumerate(["text", 7, 2.5, None, True, ("a", 1), frozenset({3})]):
+        learner.learn_one([float(number)], label)
+        assert learner.predict_one([float(number)]) == label
+    assert learner.classes_[0] == "text"
+    unhashable: Any
+    for unhashable in (["a", "list"], {"a": 1}):
+        with pytest.raises(UserError, match="cannot be a label"):
+            learner.learn_one([0.0], unhashable)
+    with pytest.raises(UserError, match="NaN"):
+        learner.learn_one([0.0], float("nan"))
+    assert len(learner.classes_) == 7
+
+
+@pytest.mark.parametrize("x", [[1.0], [1.0] * 6, "text", [1.0, 2.0, float("inf"), 0.0, 0.0], [[1.0], [1.0, 2.0]], None])
+def test_a_bad_example_teaches_nothing(x: Any) -> None:
+    learner = OnlineLearner("er", WIDTH)
+    learner.learn_one([1.0] * WIDTH, "a")
+    with pytest.raises(UserError):
+        learner.learn_one(x, "b")
+    with pytest.raises(UserError):
+        learner.predict_one(x)
+    assert learner.classes_ == ["a"]
+    assert learner.learner.steps == 1
+
+
+def test_nothing_can_be_predicted_before_something_is_learned() -> None:
+    with pytest.raises(UserError, match="Nothing has been learned"):
+        OnlineLearner("slda", WIDTH).predict_one([0.0] * WIDTH)
+
+
+def test_wrong_files_and_settings_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    with pytest.raises(UserError, match="cannot be read"):
+        OnlineLearner.load(path)
+    OnlineLearner("ncm", 2).learn_one([0.0, 1.0], "a").save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="cannot be read"):
+        OnlineLearner.load(path)
+    save_file({"a": torch.zeros(1)}, path)
+    with pytest.raises(UserError, match="not a saved learner"):
+        OnlineLearner.load(path)
+    with pytest.raises(UserError, match="another learner"):
+        OnlineLearner("online", 2, NCMSettings())
+    with pytest.raises(UserError, match="width is 0"):
+        OnlineLearner("ncm", 0)
+    with pytest.raises(UserError, match="There is no learner"):
+        OnlineLearner("magic", 2)
+    learner = OnlineLearner("ncm", 1).learn_one([0.0], ("a", "tuple"))
+    with pytest.raises(UserError, match="can be saved"):
+        learner.save(path)
+    assert path.exists()
+
+
+def test_a_stream_from_numpy_or_torch_is_the_same() -> None:
+    one, two = OnlineLearner("er", WIDTH), OnlineLearner("er", WIDTH)
+    for x, label in examples():
+        one.learn_one(np.array(x), label)
+        two.learn_one(torch.tensor(x, requires_grad=True), label).end_task()
+    assert one.scores_one(examples()[0][0]) == two.scores_one(examples()[0][0])
+    assert isinstance(one.learner, ER)
+    assert one.memory_bytes() > 0
