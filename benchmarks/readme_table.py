@@ -87,8 +87,9 @@ def since(column: str, measured: dict[str, Any]) -> str:
     for section in ("data", "net", "trajectory", "meta", "mask", "phase1", "phase2", "phase3", "evaluation"):
         for key, value in now[section].items():
             ours = column.endswith("-control") and key in ("gamma", "lam")
-            if key not in ("root", "seed") and not ours and measured[section].get(key) != value:
-                changes.append(f"{section}.{key} {measured[section].get(key)} -> {value}")
+            known = key in measured[section]  # a setting that came later had its default before
+            if key not in ("root", "seed") and not ours and known and measured[section][key] != value:
+                changes.append(f"{section}.{key} {measured[section][key]} -> {value}")
     return ", ".join(changes)
 
 

@@ -21,6 +21,7 @@ LEVELS = [
     ["problems"],
     ["nets", "data"],
     ["kernels"],
+    ["representations"],
     ["config", "atomic"],
     ["errors"],
 ]

@@ -19,6 +19,7 @@ from tyro.conf import Positional, arg
 
 import kcciol
 from kcciol import config as configs
+from kcciol import representations
 from kcciol.config import Config, DataConfig, EvaluationConfig
 from kcciol.errors import UserError
 
@@ -186,10 +187,16 @@ def train(words: Sequence[str]) -> int:
         start = TrainOptions(folder.stem, config=configs.read(folder))
     else:
         start = TrainOptions(words[0], config=configs.preset(words[0]))
+    method = _word_after("--representation", words)
+    before = start.config.representation
+    if method is not None and method != before:
+        start = dataclasses.replace(start, config=representations.with_method(start.config, method))
     options = _parse(TrainOptions, "train", words, start)
+    representations.representation(options.config.representation)
     path = options.out
     if path == TrainOptions.out:
-        path = Path("runs") / f"{Path(options.preset).stem}-seed{options.config.seed}"
+        name = Path(options.preset).stem + (f"-{method}" if method not in (None, before) else "")
+        path = Path("runs") / f"{name}-seed{options.config.seed}"
     from kcciol.data import load
     from kcciol.engine.stop import Stopped
     from kcciol.meta import phases
@@ -202,6 +209,16 @@ def train(words: Sequence[str]) -> int:
         return stopped.exit_code
     out.print(f"The run is in {path}; `kcciol evaluate {path}` measures it.")
     return 0
+
+
+def _word_after(flag: str, words: Sequence[str]) -> str | None:
+    """The value of a flag that must be known before the others can be read."""
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        if word == flag:
+            return following
+        if word.startswith(flag + "="):
+            return word.removeprefix(flag + "=")
+    return None
 
 
 def _print_presets() -> None:

@@ -88,7 +88,7 @@ class TrajectoryConfig:
     each of those classes, and `remember` images drawn from all base classes."""
 
     classes: int = 1
-    """Classes in a trajectory, learned one after another."""
+    """Classes in a trajectory, learned one after another; 0 for losses without an inner loop."""
     support: int = 10
     """Images of each class in tau_tr; each is one step of the inner loop."""
     query: int = 1
@@ -99,15 +99,26 @@ class TrajectoryConfig:
     """Trajectories in one meta-step; their losses are averaged."""
 
     def __post_init__(self) -> None:
-        for name in ("classes", "support", "query", "count"):
+        for name in ("support", "query", "count"):
             _require(getattr(self, name) >= 1, f"trajectory.{name}", getattr(self, name), "at least 1")
-        _require(self.remember >= 0, "trajectory.remember", self.remember, "0 or more")
+        for name in ("classes", "remember"):
+            _require(getattr(self, name) >= 0, f"trajectory.{name}", getattr(self, name), "0 or more")
 
 
 @dataclass(frozen=True)
 class MetaConfig:
-    """How the meta-gradient is taken."""
+    """What is minimised, and how its gradient is taken."""
 
+    loss: Literal["online", "episodes", "supervised", "sparse"] = "online"
+    """online: the loss after learning a trajectory one image at a time (Algorithm 2). episodes: the loss after a few
+    steps on all its images together (MAML-Rep). supervised: cross-entropy of the remember images, nothing learned
+    before it. sparse: the same, with a penalty on features that are often active (SRNN)."""
+    episode_steps: int = 5
+    """episodes: inner steps, each on the mean loss of all support images."""
+    relabel: bool = False
+    """episodes: the classes of an episode are 0, 1, ... whoever they are, as in few-shot learning."""
+    sparsity: float = 0.1
+    """sparse: mean activation above which a feature is penalised."""
     order: Literal["exact", "first"] = "exact"
     """exact differentiates through the inner loop; first takes its updates as constants."""
     inner: Literal["lowrank", "plain"] = "lowrank"
@@ -119,6 +130,8 @@ class MetaConfig:
 
     def __post_init__(self) -> None:
         _require(self.clamp >= 0, "meta.clamp", self.clamp, "0 or more")
+        _require(self.episode_steps >= 1, "meta.episode_steps", self.episode_steps, "at least 1")
+        _require(self.sparsity > 0, "meta.sparsity", self.sparsity, "above 0")
 
 
 @dataclass(frozen=True)
@@ -231,6 +244,8 @@ class Config:
 
     seed: int = 0
     """A run is a function of its config and this number."""
+    representation: str = "kcciol"
+    """How theta is learned: `kcciol list representations` names them. Each is a choice of the settings below."""
     data: DataConfig = field(default_factory=DataConfig)
     net: NetConfig = field(default_factory=NetConfig)
     trajectory: TrajectoryConfig = field(default_factory=TrajectoryConfig)
@@ -244,6 +259,16 @@ class Config:
 
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**63, "seed", self.seed, "0 or more (and below 2^63)")
+        plain = self.meta.loss in ("supervised", "sparse")
+        rule = f"0 with meta.loss = {self.meta.loss!r}" if plain else "at least 1"
+        _require((self.trajectory.classes == 0) == plain, "trajectory.classes", self.trajectory.classes, rule)
+        if plain:
+            _require(self.trajectory.remember >= 1, "trajectory.remember", self.trajectory.remember, "at least 1")
+            _require(self.meta.reset == "none", "meta.reset", self.meta.reset, f"'none' with {self.meta.loss} training")
+        if self.meta.relabel:
+            ok = self.meta.loss == "episodes" and self.trajectory.remember == 0 and self.meta.reset in ("none", "all")
+            rule = "false unless meta.loss is 'episodes', trajectory.remember 0 and meta.reset 'none' or 'all'"
+            _require(ok, "meta.relabel", self.meta.relabel, rule)
         for number, phase in enumerate(self.phases, 1):
             _require(0 <= phase.steps <= 10**9, f"phase{number}.steps", phase.steps, "between 0 and 10^9")
             for name in ("alpha", "beta", "gamma", "lam"):

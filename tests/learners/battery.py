@@ -19,6 +19,8 @@ WIDTH = 10
 NET = NetConfig(channels=4, strides=(2, 1))
 IMAGE = (1, 10, 10)
 SMALL: dict[str, Any] = {"rate": 0.1, "reserve": 3, "slots": 7, "replay": 3, "units": 9}
+SMALL |= {"proxies": 3, "margin": 0.2, "chunk": 4, "epochs": 5, "draws": 2, "members": 2, "tune_steps": 20}
+SMALL |= {"recent": 4, "anchor_steps": 5}
 
 
 def network(seed: int = 0) -> Network:
@@ -35,7 +37,7 @@ def make(
     """A small learner of this name."""
     method = LEARNERS[name]
     small = {name: value for name, value in SMALL.items() if name in method.settings_type.__dataclass_fields__}
-    return method(model or Head(WIDTH), method.settings_type(**(small | settings)), keys)
+    return method(model or default_model(name), method.settings_type(**(small | settings)), keys)
 
 
 def kinds() -> list[tuple[str, str]]:
@@ -45,11 +47,18 @@ def kinds() -> list[tuple[str, str]]:
 
 
 def sensible(name: str, kind: str) -> bool:
+    if name == "podnet":
+        return kind == "network"
     return kind == "head" or issubclass(LEARNERS[name], GradientLearner)
 
 
 def model_of(kind: str) -> Model:
     return Head(WIDTH) if kind == "head" else network()
+
+
+def default_model(name: str) -> Model:
+    """The smallest that the method works with."""
+    return model_of("head" if sensible(name, "head") else "network")
 
 
 def examples(model: Model, count: int, seed: int = 0, classes: int = 4) -> tuple[Tensor, np.ndarray[Any, Any]]:

@@ -229,15 +229,15 @@ def test_the_fisher_of_the_model_itself_is_the_mean_over_its_own_labels() -> Non
         learner.learn(x[i : i + 1].double(), y[i : i + 1])
     z = x[5:6].double()
     logits, _ = learner.model.forward(learner.parameters, z[:, None])
-    own = learner._own_fisher(z, logits)
+    spread, squares = learner._own_fisher(z, logits)
     p = (logits + learner._offset()[0]).softmax(-1)[0, 0]
-    expected = torch.zeros_like(own["bias"])
+    expected = torch.zeros_like(p)
     for label in range(1, learner.classes + 1):
         error = p.clone()
         error[label] -= 1
         expected += p[label] * error.square()
-    torch.testing.assert_close(own["bias"], expected)
-    torch.testing.assert_close(own["weight"], expected[..., None] * z[:, None].square())
+    torch.testing.assert_close(spread[0, 0], expected)
+    torch.testing.assert_close(squares[:, 0], z.square())
 
 
 # --- MER --------------------------------------------------------------------------------------------------------------
@@ -349,6 +349,39 @@ def test_a_network_that_starts_alike_answers_as_its_frozen_features_do() -> None
     encoder = model.encoder  # type: ignore[attr-defined]
     expected, _ = encoder.forward(model.theta, encoder.patches(encoder.rows(x), torch.float32))  # type: ignore[attr-defined]
     torch.testing.assert_close(z, expected.expand(3, *expected.shape), rtol=1e-4, atol=1e-5)
+
+
+def test_a_network_with_a_reserve_is_a_network_with_rows() -> None:
+    """One step, head and convolutions, against autograd on a head with every row of its own."""
+    reserve, rate = 4, 0.1
+    learner = make("online", model_of("network"), reserve=reserve, rate=rate)
+    x, y = examples(learner.model, 8)
+    feed(learner, x, y)
+    assert isinstance(learner, GradientLearner)
+    p = {n: t[0].clone().requires_grad_() for n, t in learner.parameters.items()}
+    rows = [0] * reserve + list(range(1, learner.classes + 1))
+    weight, bias = (p[n][rows].detach().requires_grad_() for n in ("weight", "bias"))
+    z = learner.model.features({n: t[None] for n, t in p.items()}, x[None, 5:6])[0]
+    target = torch.tensor([reserve + int(y[5])])
+    F.cross_entropy(F.linear(z, weight, bias), target).backward()  # type: ignore[no-untyped-call]
+    learner.learn(x[5:6], y[5:6])
+    after = {n: t[0] for n, t in learner.parameters.items()}
+    for name, before in p.items():
+        if name.startswith("conv"):
+            assert before.grad is not None
+            torch.testing.assert_close(after[name], before.detach() - rate * before.grad, rtol=1e-4, atol=1e-6)
+    for got, full in ((after["weight"], weight), (after["bias"], bias)):
+        assert full.grad is not None
+        moved = (full - rate * full.grad).detach()
+        torch.testing.assert_close(got[[0, *range(1, learner.classes + 1)]], moved[reserve - 1 :], rtol=1e-4, atol=1e-6)
+
+
+def test_a_learner_leaves_the_network_it_began_with_alone() -> None:
+    model = model_of("network")
+    before = {n: t.clone() for n, t in model.theta.items()}  # type: ignore[attr-defined]
+    x, y = examples(model, 4)
+    feed(make("online", model), x, y)
+    assert all(torch.equal(t, model.theta[n]) for n, t in before.items())  # type: ignore[attr-defined]
 
 
 def test_settings_of_copies_are_their_own() -> None:

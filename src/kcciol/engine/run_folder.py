@@ -64,11 +64,11 @@ class RunFolder:
         old, new = to_dict(old_config), to_dict(new_config)
         for values in (old, new):
             del values["engine"], values["evaluation"], values["data"]["root"]
-            values["seed"] = {"seed": values["seed"]}
+            values[""] = {name: values.pop(name) for name in ("seed", "representation")}
         for section in old:
             for key in old[section]:
                 if old[section][key] != new[section][key]:
-                    name = key if section == "seed" else f"{section}.{key}"
+                    name = f"{section}.{key}".removeprefix(".")
                     raise UserError(
                         f"{what} with {name} = {old[section][key]}, now it is {new[section][key]}: resume with the "
                         "same settings (kcciol train FOLDER --resume takes the run's own), or choose another --out."

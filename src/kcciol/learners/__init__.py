@@ -7,10 +7,14 @@ from kcciol.learners.der import DER, DERPP
 from kcciol.learners.er import ER
 from kcciol.learners.ewc import EWC
 from kcciol.learners.gaussian import Gaussian
+from kcciol.learners.gss import GSS, GSSIQP
+from kcciol.learners.hal import HAL
 from kcciol.learners.learner import Learner
 from kcciol.learners.mer import MER
+from kcciol.learners.merlin import MERLIN
 from kcciol.learners.ncm import NCM
 from kcciol.learners.online import ApproxIID, Online
+from kcciol.learners.podnet import PODNet
 from kcciol.learners.ridge import Ridge
 from kcciol.learners.slda import SLDA
 
@@ -22,6 +26,11 @@ LEARNERS: dict[str, type[Learner]] = {
     "mer": MER,
     "der": DER,
     "der++": DERPP,
+    "hal": HAL,
+    "gss": GSS,
+    "gss-iqp": GSSIQP,
+    "merlin": MERLIN,
+    "podnet": PODNet,
     "ncm": NCM,
     "gaussian": Gaussian,
     "slda": SLDA,

@@ -85,7 +85,7 @@ class DER(ReplayLearner):
             errors.append(self.cross_entropy_error(logits[:, n + 1 :], again) * weight)
             if "y" not in self.fields:
                 errors[-1].zero_()
-        self.descend(self.model.backward(self.parameters, tape, torch.cat(errors, 1)))
+        self.descend(self.pull_back(tape, torch.cat(errors, 1)))
         self._keep(x, label[:, 0], before)
 
     def _distance_error(self, logits: Tensor, slots: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from kcciol.errors import UserError
 from kcciol.learners.gradient import GradientLearner, GradientSettings
 from kcciol.learners.learner import Card, Labels
-from kcciol.learners.model import Dense, Parameters, per_copy
+from kcciol.learners.model import Dense, LowRank, per_copy
 
 FISHER, CENTRE, TASK = "fisher.", "centre.", "task."
 
@@ -40,6 +40,7 @@ class EWC(GradientLearner):
         self.strength = self.column("strength").to(self.rate)
         if bool((self.strength < 0).any()):
             raise UserError(f"strength is {self.strength.min().item():g}, but must be 0 or more.")
+        self.minus_one = torch.full_like(self.rate, -1)
         for prefix in (FISHER, CENTRE, TASK):
             self.add_group(prefix)
         self.state["task.examples"] = torch.zeros(self.copies, dtype=torch.int64, device=self.device)
@@ -47,20 +48,26 @@ class EWC(GradientLearner):
     def _learn(self, x: Tensor, y: Labels) -> None:
         label = self.labels(y)
         logits, tape = self.model.forward(self.parameters, x[:, None])
-        gradient = self.model.backward(self.parameters, tape, self.cross_entropy_error(logits, label)).dense()
-        task, own = self.group(TASK), self.choice("fisher") == "label"
-        squared = self._own_fisher(x, logits) if own else {n: g.square() for n, g in gradient.items()}
-        for name, square in squared.items():
-            task[name] += square
+        gradient = self.pull_back(tape, self.cross_entropy_error(logits, label))
+        squared = LowRank(*self._own_fisher(x, logits)) if self.choice("fisher") == "label" else gradient.squared()
+        squared.descend_(self.group(TASK), self.minus_one)  # adds
         self.state["task.examples"] += 1
-        self.descend(Dense({n: g + s for (n, g), s in zip(gradient.items(), self.springs(), strict=True)}))
+        springs = Dense(dict(zip(self.parameters, self.springs(), strict=True)))
+        if self.adam:
+            dense = gradient.dense()
+            self.descend(Dense({n: dense[n] + s for n, s in springs.values.items()}))
+        else:
+            self.descend(gradient)
+            self.descend(springs)
 
     def springs(self) -> list[Tensor]:
         """The gradient of the penalty."""
         fisher, centre = self.group(FISHER), self.group(CENTRE)
-        return [2 * per_copy(self.strength, p) * fisher[n] * (p - centre[n]) for n, p in self.parameters.items()]
+        return [
+            (p - centre[n]).mul_(fisher[n]).mul_(2 * per_copy(self.strength, p)) for n, p in self.parameters.items()
+        ]
 
-    def _own_fisher(self, x: Tensor, logits: Tensor) -> Parameters:
+    def _own_fisher(self, x: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """The mean over labels drawn from the model itself of the squared gradient, for a linear head: row c's error is
         p_c - 1 with probability p_c and p_c otherwise, whose mean square is p_c (1 - p_c)."""
         if set(self.parameters) != {"weight", "bias"}:
@@ -68,8 +75,7 @@ class EWC(GradientLearner):
         offset, count = self._offset()
         p = (logits + offset).softmax(-1)[:, 0]
         p = torch.cat([p[:, :1] / count, p[:, 1:]], 1)
-        spread = p * (1 - p)
-        return {"weight": spread[..., None] * x[:, None].square(), "bias": spread}
+        return (p * (1 - p))[:, None], x[:, None].square()
 
     def end_task(self) -> None:
         """Fold the task that ends into F and the centre."""

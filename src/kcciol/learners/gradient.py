@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -100,11 +100,12 @@ class GradientLearner(Learner):
         return self._offset_cache
 
     def cross_entropy_error(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The gradient at the logits (B, m, rows) of the sum over examples of the cross-entropy; y (B, m)."""
-        offset, count = self._offset()
-        error = (logits + offset).softmax(-1)
+        """The gradient at the logits (B, m, rows) of the sum over examples of the cross-entropy; y (B, m).
+
+        That at row 0 is the sum over the rows that it stands for.
+        """
+        error = (logits + self._offset()[0]).softmax(-1)
         error.scatter_add_(-1, y[..., None] + 1, error.new_full((), -1.0).expand(*y.shape, 1))
-        error[..., 0] /= count
         return error
 
     def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -122,7 +123,13 @@ class GradientLearner(Learner):
         logits, tape = self.model.forward(self.parameters, x)
         error = self.cross_entropy_error(logits, y)
         error *= weights[..., None] if isinstance(weights, Tensor) else weights
-        self.descend(self.model.backward(self.parameters, tape, error))
+        self.descend(self.pull_back(tape, error))
+
+    def pull_back(self, tape: Any, error: Tensor) -> Gradient:
+        """The gradient in the parameters, from that at the logits."""
+        gradient = self.model.backward(self.parameters, tape, error)
+        gradient.divide_spare_(self._offset()[1])
+        return gradient
 
     def descend(self, gradient: Gradient) -> None:
         """One step of the optimiser."""

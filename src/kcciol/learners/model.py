@@ -32,6 +32,12 @@ class Gradient(Protocol):
 
     def dense(self) -> Parameters: ...
 
+    def squared(self) -> Gradient:
+        """Every element squared. For the gradient of one example a copy only."""
+
+    def divide_spare_(self, count: Tensor) -> None:
+        """Divide the gradient of the head's row 0 by count (B, 1): it was that of all rows that it stands for."""
+
 
 class Model(ABC):
     """The function from parameters and inputs to logits."""
@@ -78,6 +84,13 @@ class LowRank:
     def dense(self) -> Parameters:
         return {"weight": self.delta.mT @ self.z, "bias": self.delta.sum(1)}
 
+    def divide_spare_(self, count: Tensor) -> None:
+        self.delta[..., 0] /= count
+
+    def squared(self) -> LowRank:
+        assert self.delta.shape[1] == 1
+        return LowRank(self.delta.square(), self.z.square())
+
 
 @dataclass
 class Dense:
@@ -91,6 +104,13 @@ class Dense:
 
     def dense(self) -> Parameters:
         return self.values
+
+    def divide_spare_(self, count: Tensor) -> None:
+        self.values["weight"][:, 0] /= count
+        self.values["bias"][:, :1] /= count
+
+    def squared(self) -> Dense:
+        return Dense({name: value.square() for name, value in self.values.items()})
 
 
 def per_copy(values: Tensor, like: Tensor) -> Tensor:
@@ -130,7 +150,7 @@ class Network(Model):
         self.input_shape, self.width, self.theta = image_shape, self.encoder.features, dict(theta)
 
     def start(self, copies: int, device: torch.device) -> Parameters:
-        return {name: value.to(device).expand(copies, *value.shape).contiguous() for name, value in self.theta.items()}
+        return {name: value.to(device).expand(copies, *value.shape).clone() for name, value in self.theta.items()}
 
     def maps(self, parameters: Parameters, x: Tensor) -> list[Tensor]:
         """The output of each convolution, (m, B channels, h, w)."""

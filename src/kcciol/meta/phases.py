@@ -67,7 +67,8 @@ def train(
     folder = RunFolder(Path(out))
     if resume and start is not None:
         raise UserError("A run that is resumed goes on where it was: leave --start out.")
-    if not config.total_steps:
+    untrained = config.representation == "scratch"
+    if not config.total_steps and not untrained:
         raise UserError("All three phases have 0 steps, so there is nothing to train: give one of them some.")
     if resume:
         at = folder.reopen(config)
@@ -92,6 +93,8 @@ def train(
         for number in (1, 2, 3):  # lines 3, 4 and 6
             if number >= at.phase and config.phases[number - 1].steps:
                 _run_phase(run, number, at if at.phase == number and at.step else None)
+        if untrained and not config.total_steps:
+            run.checkpoint(1, 0, problem.layout.views(run.Theta)).save(folder.phase(1))
     return folder
 
 

@@ -15,12 +15,17 @@ from kcciol.engine.execute import TRIALS, set_precision
 from kcciol.meta import adam, reset, trajectory
 from kcciol.meta.inner import Inner, Labels, Plain
 from kcciol.meta.lowrank import HiddenLowRank, LinearLowRank
+from kcciol.meta.objectives import Episodes, Supervised
 from kcciol.meta.outer import meta_gradient
 from kcciol.problems.classification import Classification
 
 
 def make_inner(config: Config, problem: Classification, alpha: float) -> Inner:
-    """The implementation of the inner loop that the config names."""
+    """The loss on features that the config names, in the implementation that it names."""
+    if config.meta.loss == "episodes":
+        return Episodes(problem.head, alpha, config.meta, config.trajectory)
+    if config.meta.loss != "online":
+        return Supervised(problem.head, config.meta)
     kind: type[Inner] = Plain
     if config.meta.inner == "lowrank":
         kind = HiddenLowRank if problem.head.hidden else LinearLowRank

@@ -33,7 +33,8 @@ class Sampler:
     """Draws from one class set."""
 
     def __init__(self, data: ClassSet, config: TrajectoryConfig) -> None:
-        data.require(config.support + config.query, "a trajectory")
+        if config.classes:
+            data.require(config.support + config.query, "a trajectory")
         if config.count * config.classes > len(data):
             raise UserError(
                 f"A step draws {config.count} x {config.classes} different classes (trajectory.count x "

@@ -1,0 +1,246 @@
+"""HAL: replay, and one anchor for each class whose answer should not move (Chaudhry et al. 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kcciol.errors import UserError
+from kcciol.learners.gradient import BETA1, BETA2, EPS
+from kcciol.learners.learner import Card, Labels
+from kcciol.learners.model import ROWS, Dense, Gradient, LowRank, Parameters, per_copy
+from kcciol.learners.ring import COUNT, KEPT, RingLearner, RingSettings
+
+_ANCHORS, _TUNE = 200, 300  # purposes of random numbers
+ANCHOR, MADE = "anchors.x", "anchors.made"
+MEAN, FEATURE, LABEL = "task.mean", "task.feature", "task.label"
+KEEP_MEAN, KEEP_FEATURE = 0.9, 0.5  # how much of the running means stays when an example comes
+
+
+@dataclass(frozen=True)
+class HALSettings(RingSettings):
+    strength: float = 0.1
+    """lambda: weight of the anchors' squared change; 0 is replay from the ring."""
+    closeness: float = 0.1
+    """gamma: weight of the distance between the features of an anchor and those of its class."""
+    anchors: int = 10
+    """Anchors drawn at each step."""
+    tune_steps: int = 50
+    """Steps of SGD on earlier tasks' examples that show what the task just learned would lose."""
+    tune_batch: int = 10
+    """Examples in each of them."""
+    anchor_steps: int = 100
+    """Steps of Adam that an anchor is made with; with `anchor_rate` 0.001 no value of it moves by more than about 0.1,
+    a tenth of the range of an image."""
+    anchor_rate: float = 0.001
+    """Rate of these steps."""
+
+
+class HAL(RingLearner):
+    """With L the loss of the new and the replayed examples, f the logits of the classes seen and e the anchors:
+
+        p' = p - rate * dL/dp (p)                                    a step that is only looked at
+        p <- p - rate * d/dp [L(p) + lambda * mean_e |f_p(e) - f_p'(e)|^2]
+
+    where p' depends on p, so that the second gradient has second derivatives of L. When a task ends, p_M are the
+    parameters after some steps on examples of earlier tasks, and the anchor of a class c of this task is made from the
+    running mean of its inputs by descent on
+
+        CE(f_p(e), c) - CE(f_pM(e), c) + gamma * (1 - cos(phi_p(e), phi_c)),
+
+    phi being what the head sees and phi_c its running mean: a point that is known now, will be lost, and looks like c.
+    The first task has no earlier ones, and its anchors are the last examples of its classes. Anchors are images with
+    values from 0 to 1, or features.
+    """
+
+    card = Card(
+        "replay, and anchors whose logits should not move", "Chaudhry et al. 2021 (HAL)", replay=True, tasks=True
+    )
+    settings_type = HALSettings
+
+    def _setup(self) -> None:
+        super()._setup()
+        if self.adam:
+            raise UserError("HAL looks ahead along a step of SGD, which Adam would not take: use optimizer 'sgd'.")
+        for name in ("strength", "closeness", "anchor_rate"):
+            if bool((self.column(name) < 0).any()):
+                raise UserError(f"{name} is {self.column(name).min().item():g}, but must be 0 or more.")
+        for name in ("anchors", "tune_steps", "tune_batch", "anchor_steps"):
+            if self.choice(name) < 0:
+                raise UserError(f"{name} is {self.choice(name)}, but must be 0 or more.")
+        self.strength, self.closeness = (self.column(n).to(self.rate) for n in ("strength", "closeness"))
+        self.look = self.choice("anchors") > 0 and bool(self.strength.any())
+        self.add_rows(ANCHOR, *self.model.input_shape, dtype=self.rate.dtype)
+        self.add_rows(MADE, dtype=torch.bool)
+        self._begin_task()
+
+    def _learn(self, x: Tensor, y: Labels) -> None:
+        label = self.labels(y)
+        xs, ys, weights = self.with_replay(x[:, None], label)
+        if self.look and self._anchored:
+            self.descend(self.gradient(xs, ys, weights, *self._draw_anchors()))
+        else:
+            self.error_step(xs, ys, weights)
+        self._gather(x, y)
+        self.keep(x, label[:, 0])
+
+    # --- the update -------------------------------------------------------------------------------------------------
+
+    _anchored = False  # whether any copy has an anchor
+
+    def _restored(self) -> None:
+        super()._restored()
+        self._anchored = bool(self.rows[MADE].any())
+
+    def _draw_anchors(self) -> tuple[Tensor, Tensor]:
+        """Anchors (B, a, ...) and their parts in the mean (B, a)."""
+        places, real = self.draw(self.rows[MADE][:, : self.classes], self.choice("anchors"), _ANCHORS)
+        everyone = torch.arange(self.copies, device=self.device)[:, None]
+        return self.rows[ANCHOR][everyone, places], real.to(self.rate) / real.sum(1, keepdim=True).clamp_min(1)
+
+    def gradient(self, x: Tensor, y: Tensor, weights: Tensor, anchors: Tensor, parts: Tensor) -> Gradient:
+        """Of the loss of x (B, m, ...), y, weights (B, m) and of anchors (B, a, ...), parts (B, a) in each row."""
+        linear = len(self.parameters) == len(ROWS)
+        return (self._of_head if linear else self._of_network)(x, y, weights, anchors, parts)
+
+    def _of_head(self, x: Tensor, y: Tensor, weights: Tensor, anchors: Tensor, parts: Tensor) -> LowRank:
+        """The look-ahead moves the logits of an anchor by -rate * D_e, D_e = sum_i w_i (x_i e + 1) error_i. The
+        derivative of error_i by the logits is the softmax's Jacobian, p (u - <p, u>) when applied to u. Row 0 has the
+        p of all spare rows together, and its result is divided among them; being no answer, it has no part in D_e."""
+        offset, count = self._offset()
+        p = (self.model.logits(self.parameters, x) + offset).softmax(-1)
+        error = p.scatter_add(-1, y[..., None] + 1, -torch.ones_like(p[..., :1]))
+        reach = weights[..., None] * (torch.bmm(x, anchors.mT) + 1)
+        moved = torch.bmm(reach.mT, error)
+        moved[..., 0] = 0
+        u = torch.bmm(reach, parts[..., None] * moved)
+        u *= per_copy(2 * self.strength * self.rate.square(), u)
+        delta = weights[..., None] * error + p * (u - (p * u).sum(-1, keepdim=True))
+        delta[..., 0] /= count
+        return LowRank(delta, x)
+
+    def _of_network(self, x: Tensor, y: Tensor, weights: Tensor, anchors: Tensor, parts: Tensor) -> Dense:
+        with torch.enable_grad():
+            p = {name: value.detach().requires_grad_() for name, value in self.parameters.items()}
+            loss = (weights * self.cross_entropy(self._logits(p, x), y)).sum()
+            first = self._gradient(loss, p, again=True)
+            ahead = {name: value - per_copy(self.rate, value) * first[name] for name, value in p.items()}
+            moved = (self._logits(p, anchors) - self._logits(ahead, anchors))[..., 1 : self.classes + 1]
+            change = (self.strength[:, None] * parts * moved.square().sum(-1)).sum()
+            second = self._gradient(change, p)
+        return Dense({name: first[name].detach() + g for name, g in second.items()})
+
+    def _gradient(self, loss: Tensor, p: Parameters, again: bool = False) -> Parameters:
+        """Of a loss in p, of which row 0 stands for several rows and gets what each of them gets."""
+        gradient = dict(zip(p, torch.autograd.grad(loss, list(p.values()), create_graph=again), strict=True))
+        count = self._offset()[1]
+        for name in ROWS:
+            g = gradient[name]
+            gradient[name] = torch.cat([g[:, :1] / count.view(-1, *[1] * (g.ndim - 1)), g[:, 1:]], 1)
+        return gradient
+
+    def _logits(self, p: Parameters, x: Tensor) -> Tensor:
+        """Logits (B, m, rows) that can be differentiated."""
+        return torch.baddbmm(p["bias"][:, None], self.model.features(p, x), p["weight"].mT)
+
+    # --- what is gathered of a task's classes -----------------------------------------------------------------------
+
+    def _begin_task(self) -> None:
+        self.state[MEAN] = self.rate.new_zeros(self.copies, 0, *self.model.input_shape)
+        self.state[FEATURE] = self.rate.new_zeros(self.copies, 0, self.model.width)
+        self.state[LABEL] = torch.zeros(self.copies, 0, dtype=torch.int64)  # on the host, -1 for none
+
+    def _unused(self, name: str, saved: Tensor) -> Tensor:
+        if name in (MEAN, FEATURE, LABEL) and saved.shape[2:] == self.state[name].shape[2:]:
+            return saved.clone()
+        return super()._unused(name, saved)
+
+    def _gather(self, x: Tensor, y: Labels) -> None:
+        """Running means of the inputs and of what the head sees."""
+        known, everyone = self.state[LABEL].numpy(), np.arange(self.copies)
+        fits = (known == y[:, None]) | (known < 0)
+        if not fits.any(1).all():  # a class more than any copy has had in this task
+            for name, blank in ((MEAN, 0), (FEATURE, 0), (LABEL, -1)):
+                t = self.state[name]
+                self.state[name] = torch.cat([t, t.new_full((self.copies, 1, *t.shape[2:]), blank)], 1)
+            self._gather(x, y)
+            return
+        place = fits.argmax(1)
+        old = torch.from_numpy(known[everyone, place] >= 0).to(self.device)
+        known[everyone, place] = y
+        copies, places = (torch.from_numpy(i).to(self.device) for i in (everyone, place))
+        phi = self.model.features(self.parameters, x[:, None])[:, 0]
+        for name, value, stays in ((MEAN, self._real(x), KEEP_MEAN), (FEATURE, phi, KEEP_FEATURE)):
+            mean = self.state[name][copies, places]
+            self.state[name][copies, places] = torch.where(per_copy(old, value), mean.lerp(value, 1 - stays), value)
+
+    def _real(self, x: Tensor) -> Tensor:
+        """Inputs as anchors are kept."""
+        return x.to(self.rate) / 255 if x.dtype == torch.uint8 else x
+
+    # --- anchors ----------------------------------------------------------------------------------------------------
+
+    def end_task(self) -> None:
+        """Make the anchors of the classes of this task."""
+        labels = self.state[LABEL].to(self.device)
+        if labels.shape[1] == 0:
+            return
+        with torch.no_grad():
+            anchors = self._make_anchors(labels)
+        copies, places = (labels >= 0).nonzero(as_tuple=True)
+        classes = labels[copies, places]
+        self.rows[ANCHOR][copies, classes] = anchors[copies, places]
+        self.rows[MADE][copies, classes] = True
+        self._anchored = True
+        self._begin_task()
+
+    def _make_anchors(self, labels: Tensor) -> Tensor:
+        """(B, k), -1 for none -> (B, k, ...)."""
+        everyone, wanted = torch.arange(self.copies, device=self.device)[:, None], labels.clamp_min(0)
+        newest = (self.rows[COUNT][everyone, wanted] - 1) % self.ring
+        last = self._real(self.rows[KEPT][everyone, wanted, newest])
+        now = (labels[..., None] == torch.arange(self.classes, device=self.device)).any(1)
+        earlier = self._seen_mask() & ~now
+        some = earlier.any(1)
+        if not bool(some.any()):
+            return last
+        made = self._descend_anchors(self.state[MEAN], self._tuned(earlier), wanted)
+        return torch.where(per_copy(some, made), made, last)
+
+    def _tuned(self, classes: Tensor) -> Parameters:
+        """p_M: the parameters after some steps on what is kept of these classes (B, classes)."""
+        before = {name: p.clone() for name, p in self.parameters.items()}
+        for step in range(self.choice("tune_steps") if self.choice("tune_batch") else 0):
+            x, y, real = self.draw_kept(classes, self.choice("tune_batch"), _TUNE + step)
+            self.error_step(x, y, real.to(self.rate) / real.sum(1, keepdim=True).clamp_min(1))
+        after = {name: p.clone() for name, p in self.parameters.items()}
+        for name, p in self.parameters.items():
+            p.copy_(before[name])
+        return after
+
+    def anchor_loss(self, e: Tensor, tuned: Parameters, labels: Tensor) -> Tensor:
+        """What an anchor descends on, (B, k)."""
+        phi = self.model.features(self.parameters, e)
+        now = torch.baddbmm(self.parameters["bias"][:, None], phi, self.parameters["weight"].mT)
+        known = self.cross_entropy(now, labels) - self.cross_entropy(self._logits(tuned, e), labels)
+        return known + self.closeness[:, None] * (1 - F.cosine_similarity(phi, self.state[FEATURE], dim=-1))
+
+    def _descend_anchors(self, start: Tensor, tuned: Parameters, labels: Tensor) -> Tensor:
+        """Adam from start (B, k, ...)."""
+        e, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)
+        rate = per_copy(self.column("anchor_rate").to(self.rate), e)
+        for t in range(1, self.choice("anchor_steps") + 1):
+            with torch.enable_grad():
+                leaf = e.detach().requires_grad_()
+                loss = self.anchor_loss(leaf, tuned, labels).sum()
+            (g,) = torch.autograd.grad(loss, leaf)
+            mean, square = mean.lerp(g, 1 - BETA1), square.lerp(g.square(), 1 - BETA2)
+            e = e - rate * (mean / (1 - BETA1**t)) / ((square / (1 - BETA2**t)).sqrt() + EPS)
+        if self.model.input_dtype == torch.uint8:
+            e = e.clamp(0, 1)
+        good = e.isfinite().flatten(2).all(-1)  # where the loss has no slope, the mean is the anchor
+        return torch.where(good.view(*good.shape, *[1] * (e.ndim - 2)), e, start)

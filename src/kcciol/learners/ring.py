@@ -1,0 +1,85 @@
+"""Replay from the last few examples of each class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from kcciol.errors import UserError
+from kcciol.learners.gradient import GradientLearner, GradientSettings
+from kcciol.learners.random import uniform
+
+_REPLAY = 100  # purpose of random numbers
+KEPT, COUNT = "memory.x", "memory.count"
+
+
+@dataclass(frozen=True)
+class RingSettings(GradientSettings):
+    """Every method that keeps examples class by class has these."""
+
+    ring: int = 1
+    """Examples kept of each class: those that came last."""
+    replay: int = 10
+    """Examples replayed at each step."""
+    weighting: Literal["joint", "additive"] = "joint"
+    """joint: one mean over the new and the replayed examples; additive: the new one, plus `replay_weight` times the
+    mean of the others (which gives a single new example the weight of all the others together)."""
+    replay_weight: float = 1.0
+    """additive: weight of the replayed examples."""
+
+
+class RingLearner(GradientLearner):
+    """A gradient learner with a ring of examples for each class, whose row is their label. Copies may hold unequally
+    many: what is drawn beyond them is marked as void and weighs nothing."""
+
+    settings_type = RingSettings
+
+    def _setup(self) -> None:
+        super()._setup()
+        self.ring = self.choice("ring")
+        if self.ring < 1:
+            raise UserError(f"ring is {self.ring}, but must be at least 1: use `online` to keep nothing.")
+        if self.choice("replay") < 0:
+            raise UserError(f"replay is {self.choice('replay')}, but must be 0 or more.")
+        self.add_rows(KEPT, self.ring, *self.model.input_shape, dtype=self.model.input_dtype)
+        self.add_rows(COUNT, dtype=torch.int64)  # examples that have come of each class
+
+    def keep(self, x: Tensor, label: Tensor) -> None:
+        """x (B, ...), label (B,)."""
+        everyone, count = torch.arange(self.copies, device=self.device), self.rows[COUNT]
+        self.rows[KEPT][everyone, label, count[everyone, label] % self.ring] = x
+        count[everyone, label] += 1
+
+    def draw(self, allowed: Tensor, count: int, purpose: int) -> tuple[Tensor, Tensor]:
+        """Different places (B, k) among those allowed (B, n), all sets equally likely, and which are not void (B, k);
+        k = min(count, n)."""
+        order = torch.from_numpy(uniform(self.keys, self.steps, purpose, allowed.shape[1])).to(self.device)
+        order, places = order.masked_fill(~allowed, 2.0).topk(min(count, allowed.shape[1]), largest=False)
+        return places, order < 2
+
+    def draw_kept(self, classes: Tensor, count: int, purpose: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Examples (B, k, ...) of these classes (B, classes), their labels (B, k), and which are not void."""
+        slots = torch.arange(self.ring, device=self.device)
+        filled = slots < self.rows[COUNT][:, : self.classes, None]
+        places, real = self.draw((filled & classes[..., None]).flatten(1), count, purpose)
+        everyone = torch.arange(self.copies, device=self.device)[:, None]
+        label = places // self.ring
+        return self.rows[KEPT][everyone, label, places % self.ring], label, real
+
+    def with_replay(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The new examples (B, 1, ...), (B, 1) and the replayed ones after them, and the weights of their losses."""
+        new = self.rate.new_ones(self.copies, 1)
+        if self.choice("replay") == 0:
+            return x, y, new
+        xs, ys, real = self.draw_kept(self._seen_mask(), self.choice("replay"), _REPLAY)
+        ys = torch.where(real, ys, y)  # a void one must have a label that has a loss
+        count = real.sum(1, keepdim=True).to(new)
+        if self.choice("weighting") == "joint":
+            new = new / (1 + count)
+            old = new
+        else:
+            old = self.column("replay_weight").to(new)[:, None] / count.clamp_min(1)
+        return torch.cat([x, xs], 1), torch.cat([y, ys], 1), torch.cat([new, real * old], 1)

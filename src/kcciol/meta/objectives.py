@@ -1,0 +1,78 @@
+"""Other losses on features than Algorithm 2's: what rival representations minimise.
+
+Each is a function m(W, z) as in `inner`; the encoder, the update, the graph and the checkpoints are the same for all.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kcciol.config import MetaConfig, TrajectoryConfig
+from kcciol.errors import UserError
+from kcciol.meta.inner import Autograd, Labels, Weights
+from kcciol.nets.heads import Head
+
+
+class Supervised(Autograd):
+    """Cross-entropy of the query images over all base classes; nothing is learned before it.
+
+    With the loss `sparse`, plus the mean over features of a penalty on b', the feature's mean over the images:
+
+        KL(Exp(b) | Exp(b')) = log(b'/b) + b/b' - 1   where b' > b, else 0.
+    """
+
+    def __init__(self, head: Head, config: MetaConfig) -> None:
+        super().__init__(head, alpha=0.0, order="exact")
+        self.sparsity = config.sparsity if config.loss == "sparse" else 0.0
+
+    def loss(self, W: Weights, z: Tensor, y: Labels) -> Tensor:
+        loss = F.cross_entropy(self.head.logits(W, z), y.val.flatten())
+        return loss + set_kl(z, self.sparsity).mean() if self.sparsity else loss
+
+
+def set_kl(z: Tensor, b: float) -> Tensor:
+    """The penalty (d,) of features z (n, d), none of them negative.
+
+    >>> set_kl(torch.tensor([[0.05, 0.2], [0.05, 0.2]]), b=0.1)
+    tensor([0.0000, 0.1931])
+    """
+    ratio = (z.mean(0) / b).clamp_min(1)  # at b' = b value and slope are zero, so the clamp leaves no edge
+    return ratio.log() + 1 / ratio - 1
+
+
+class Episodes(Autograd):
+    """The loss on the query after a few steps on all support images together (MAML-Rep).
+
+    W is linear. A step subtracts alpha times the mean gradient, so W never has to be built: with P = z W^T + b,
+    G = z_tr z_tr^T + 1 and Q = z_val z_tr^T + 1, errors are D_i = (softmax(P_tr - alpha G A_i) - onehot) / k with
+    A_i = D_0 + ... + D_{i-1}, and the logits of the query are P_val - alpha Q A.
+    """
+
+    def __init__(self, head: Head, alpha: float, config: MetaConfig, trajectory: TrajectoryConfig) -> None:
+        super().__init__(head, alpha, config.order)
+        if head.hidden:
+            raise UserError("meta.loss 'episodes' is for a linear W: set net.hidden to 0.")
+        self.steps, self.relabel, self.classes = config.episode_steps, config.relabel, trajectory.classes
+
+    def loss(self, W: Weights, z: Tensor, y: Labels) -> Tensor:
+        weight, bias, y_tr, y_val = W["weight"], W["bias"], y.train, y.val
+        if self.relabel:
+            weight, bias = weight[: self.classes], bias[: self.classes]
+            y_tr, y_val = (self._positions(labels) for labels in (y_tr, y_val))
+        z_tr, z_val = y.split(z)
+        P_tr, P_val = y.split(F.linear(z, weight, bias))
+        target = F.one_hot(y_tr, len(bias))
+        exact = self.order == "exact"
+        with torch.set_grad_enabled(exact):
+            G, A = z_tr @ z_tr.mT + 1, torch.zeros_like(P_tr)
+            for _ in range(self.steps):
+                A = A + ((P_tr - self.alpha * (G @ A)).softmax(-1) - target) / y_tr.shape[1]
+        Q = z_val @ (z_tr if exact else z_tr.detach()).mT + 1
+        return F.cross_entropy((P_val - self.alpha * (Q @ A)).flatten(0, 1), y_val.flatten())
+
+    def _positions(self, labels: Tensor) -> Tensor:
+        """Labels (t, m), class after class, as the classes' numbers in their trajectory."""
+        each = labels.shape[1] // self.classes
+        return torch.arange(self.classes, device=labels.device).repeat_interleave(each).expand(labels.shape)

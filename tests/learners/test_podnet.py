@@ -1,0 +1,208 @@
+"""PODNet: its head, its loss, and what the teacher changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from kcciol.errors import UserError
+from kcciol.learners.model import Head
+from kcciol.learners.podnet import PODNet, PODNetSettings, class_scores, margin_loss, pod_flat, pod_spatial
+from tests.learners.battery import WIDTH, examples, feed, make, network
+
+
+def podnet(**settings: Any) -> PODNet:
+    learner = make("podnet", network(), **{"margin": 0.6, **settings})
+    assert isinstance(learner, PODNet)
+    return learner
+
+
+def random_maps(seed: int, copies: int = 2, examples: int = 5) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    sides = ((4, 6), (3, 2))
+    return [torch.rand(examples, copies * 3, *side, generator=generator) for side in sides]
+
+
+def test_a_frozen_network_is_refused() -> None:
+    with pytest.raises(UserError, match="exactly zero, so use `er`"):
+        make("podnet", Head(WIDTH))
+
+
+def test_the_distance_of_maps_is_zero_for_equal_networks_and_blind_to_a_maps_scale() -> None:
+    a, b = random_maps(0), random_maps(1)
+    assert pod_spatial(a, a, 2).tolist() == [0, 0]
+    distance = pod_spatial(a, b, 2)
+    assert bool((distance > 0.05).all())
+    torch.testing.assert_close(pod_spatial([3 * a[0], a[1]], [b[0], 0.1 * b[1]], 2), distance)
+
+
+def test_the_distance_of_maps_by_hand() -> None:
+    """One layer, one example, one channel of 2 x 2: sums of squares along rows, then along columns."""
+    a, b = torch.tensor([[[[1.0, 2], [0, 2]]]]), torch.tensor([[[[1.0, 0], [0, 0]]]])
+    one, two = torch.tensor([5.0, 4, 1, 8]), torch.tensor([1.0, 0, 1, 0])
+    expected = (one / one.norm() - two / two.norm()).norm()
+    torch.testing.assert_close(pod_spatial([a], [b], 1), expected[None])
+
+
+def test_the_distance_of_features_is_one_minus_their_cosine() -> None:
+    a = torch.tensor([[[1.0, 0], [1, 1]]])
+    b = torch.tensor([[[0.0, 3], [2, 2]]])
+    torch.testing.assert_close(pod_flat(a, b), torch.tensor([0.5]))
+    torch.testing.assert_close(pod_flat(a, 7 * a), torch.zeros(1))
+
+
+def test_one_proxy_is_a_cosine_classifier() -> None:
+    generator = torch.Generator().manual_seed(0)
+    z, proxies = torch.randn(2, 5, 7, generator=generator), torch.randn(2, 3, 1, 7, generator=generator)
+    cosine = F.cosine_similarity(z[:, :, None], proxies[:, None, :, 0], dim=-1)
+    torch.testing.assert_close(class_scores(z, proxies), 2 * cosine - 2)
+
+
+def test_a_class_score_leans_towards_the_nearest_proxy() -> None:
+    z, near, far = torch.tensor([1.0, 0]), torch.tensor([2.0, 0]), torch.tensor([-1.0, 0])
+    proxies = torch.stack([torch.stack([near, near]), torch.stack([near, far]), torch.stack([far, far])])
+    weight = torch.tensor([0.0, -4.0]).softmax(0)[1]  # of the far one, whose s is -4
+    torch.testing.assert_close(
+        class_scores(z[None, None], proxies[None])[0, 0], torch.stack([weight * 0, -4 * weight, torch.tensor(-4.0)])
+    )
+
+
+def test_the_loss_depends_on_the_margin_and_is_cut_at_zero() -> None:
+    scores, y = torch.tensor([[[-1.0, -2.0, 9.0], [-0.5, -3.0, 5.0]]]), torch.tensor([[0, 1]])
+    seen = torch.tensor([[True, True, False]])  # the third does not take part
+    for margin, expected in ((0.0, [0.0, 5.0]), (0.6, [0.0, 6.2]), (1.5, [1.0, 8.0])):
+        loss = margin_loss(scores, y, torch.tensor([2.0]), torch.tensor([margin]), seen)
+        torch.testing.assert_close(loss, torch.tensor([expected]))
+
+
+def test_with_one_class_the_loss_is_the_cross_entropy_and_has_a_gradient() -> None:
+    scores = torch.tensor([[[-1.0, -2.0]], [[-1.0, -2.0]]], requires_grad=True)
+    seen = torch.tensor([[True, False], [True, True]])  # the first copy has seen one class
+    loss = margin_loss(scores, torch.tensor([[0], [1]]), torch.ones(2), torch.full((2,), 0.6), seen)
+    assert loss[:, 0].tolist() == pytest.approx([0, 1.6])
+    (gradient,) = torch.autograd.grad(loss.sum(), scores)
+    assert gradient[:, 0].tolist() == [[0, 0], [1, -1]]
+
+
+@pytest.mark.parametrize("name", ["spatial", "flat"])
+def test_each_distillation_changes_the_update(name: str) -> None:
+    off = {"spatial": 0.0, "flat": 0.0}
+    without, taught = podnet(**off), podnet(**(off | {name: 3.0}))
+    x, y = examples(without.model, 12)
+    for learner in (without, taught):
+        feed(learner, x, y)
+    moved = without.state["parameters.conv1.weight"] - taught.state["parameters.conv1.weight"]
+    assert moved.abs().max() > 1e-4  # more than rounding
+
+
+def test_at_strength_zero_a_teacher_changes_no_bit() -> None:
+    """Beside a copy that is taught, so that the terms are really there and multiplied by zero."""
+    small: dict[str, Any] = {
+        "rate": 0.1,
+        "slots": 7,
+        "replay": 3,
+        "proxies": 3,
+        "tune_passes": 0,
+        "old_proxies": "trained",
+    }
+    zero, some = PODNetSettings(spatial=0.0, flat=0.0, **small), PODNetSettings(**small)
+    taught, alone = PODNet(network(), [zero, some], (3, 4)), PODNet(network(), [zero, some], (3, 4))
+    x, y = examples(taught.model, 12)
+    feed(taught, x, y)
+    feed(alone, x, y, tasks=False)
+    one, two = taught.state_dict(), alone.state_dict()
+    for name in one:
+        if name.startswith("parameters."):
+            assert torch.equal(one[name][0], two[name][0])
+            assert not torch.equal(one[name][1], two[name][1])
+
+
+def test_the_teacher_is_the_network_at_the_last_boundary() -> None:
+    learner = podnet()
+    x, y = examples(learner.model, 12)
+    feed(learner, x[:4], y[:4])
+    before = learner.state_dict()
+    learner.end_task()
+    feed(learner, x[4:6], y[4:6], tasks=False)
+    after = learner.state_dict()
+    for name in learner.theta_names:
+        assert torch.equal(after["teacher." + name], before["parameters." + name])
+        assert not torch.equal(after["teacher." + name], after["parameters." + name])
+
+
+def test_the_distillation_grows_with_the_classes_that_are_not_new() -> None:
+    learner = podnet()
+    x, y = examples(learner.model, 12)
+    feed(learner, x[:9], y[:9])  # classes 0 and 1 are of earlier tasks, 2 is new
+    maps = learner.net.maps(learner.parameters, x[None, :5])
+    teacher = {name: learner.state["teacher." + name] for name in learner.theta_names}
+    old = learner.net.maps(teacher | {"weight": learner.parameters["weight"]}, x[None, :5])
+    z, before = learner.net.flat(maps[-1], 1), learner.net.flat(old[-1], 1)
+    expected = 3**0.5 * (3.0 * pod_spatial(maps, old, 1) + 1.0 * pod_flat(z, before))
+    assert float(expected) > 0
+    torch.testing.assert_close(learner._distillation(maps, z, x[None, :5]), expected)
+
+
+def test_the_network_that_the_stream_begins_with_may_teach_the_first_task() -> None:
+    x, y = examples(network(), 6, classes=2)
+    nobody, start = podnet(), podnet(first_teacher="start")
+    for learner in (nobody, start):
+        feed(learner, x, y, tasks=False)
+    assert not torch.equal(nobody.state["parameters.conv1.weight"], start.state["parameters.conv1.weight"])
+
+
+def test_proxies_of_earlier_tasks_are_frozen_but_for_tuning_which_moves_nothing_below() -> None:
+    learner = podnet(tune_passes=2)
+    x, y = examples(learner.model, 12)
+    feed(learner, x[:6], y[:6])  # classes 0 and 1
+    learner.end_task()
+    before = learner.state_dict()
+    feed(learner, x[6:9], y[6:9])  # class 2
+    after = learner.state_dict()
+    assert torch.equal(after["parameters.weight"][:, :2], before["parameters.weight"])
+    learner.end_task()
+    tuned = learner.state_dict()
+    assert not torch.equal(tuned["parameters.weight"][:, :2], before["parameters.weight"])
+    assert all(torch.equal(tuned["parameters." + n], after["parameters." + n]) for n in learner.theta_names)
+
+
+def test_no_gradient_moves_a_parameter_by_more_than_the_limit() -> None:
+    learner = podnet(rate=0.01, spatial=1e6)
+    x, y = examples(learner.model, 12)
+    feed(learner, x[:7], y[:7])
+    before = learner.state_dict()
+    feed(learner, x[7:8], y[7:8])
+    names = ("parameters.conv1.weight", "parameters.conv1.bias")
+    moved = max(float((learner.state[name] - before[name]).abs().max()) for name in names)
+    assert moved == pytest.approx(0.05, rel=1e-4)
+
+
+def test_a_new_class_starts_at_its_first_example() -> None:
+    learner = podnet(spread=0.0, rate=1e-12)
+    x, _ = examples(learner.model, 1)
+    feed(learner, x, np.array([4]))
+    h = F.normalize(learner.net.features(learner.parameters, x[None])[0, 0], dim=-1)
+    torch.testing.assert_close(learner.rows["parameters.weight"][0, 4], h.expand(3, -1))
+    spread = podnet(spread=0.1, rate=1e-12)
+    feed(spread, x, np.array([4]))
+    noise = spread.rows["parameters.weight"][0, 4] - h
+    assert noise.norm(dim=-1).tolist() == pytest.approx([0.1] * 3, rel=0.4)
+    assert not torch.equal(noise[0], noise[1])
+
+
+def test_the_teacher_counts_as_memory() -> None:
+    learner = podnet()
+    x, y = examples(learner.model, 3)
+    feed(learner, x, y)
+    theta = sum(t.nbytes for t in network().theta.values())
+    assert learner.memory() == {"teacher": theta + learner.classes, "memory": 3 * (100 + 8)}
+
+
+@pytest.mark.parametrize(("name", "value"), [("proxies", 0), ("spatial", -1.0), ("rate", 0.0), ("slots", 0)])
+def test_bad_settings_are_refused(name: str, value: float) -> None:
+    with pytest.raises(UserError, match=f"{name} is {value:g}"):
+        podnet(**{name: value})
