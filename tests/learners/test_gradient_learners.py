@@ -178,7 +178,7 @@ def test_the_two_weightings_of_er_meet() -> None:
 
 def test_a_memory_without_slots_is_refused() -> None:
     for name in ("er", "mer", "der", "der++"):
-        with pytest.raises(UserError, match="0 slots"):
+        with pytest.raises(UserError, match="slots is 0"):
             make(name, slots=0)
 
 

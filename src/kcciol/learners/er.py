@@ -10,16 +10,14 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.learners.gradient import GradientLearner, GradientSettings
+from kcciol.learners.keeper import Keeper, KeeperSettings
 from kcciol.learners.learner import Card, Labels
-from kcciol.learners.memory import Memory
 
 
 @dataclass(frozen=True)
-class ReplaySettings(GradientSettings):
+class ReplaySettings(KeeperSettings, GradientSettings):
     """Every method with a memory has these."""
 
-    slots: int = 200
-    """Examples in the memory."""
     replay: int = 10
     """Examples replayed at each step."""
     weighting: Literal["joint", "additive"] = "joint"
@@ -29,37 +27,15 @@ class ReplaySettings(GradientSettings):
     """additive: weight of the replayed examples."""
 
 
-class ReplayLearner(GradientLearner):
+class ReplayLearner(Keeper, GradientLearner):
     """A gradient learner with a reservoir."""
 
     settings_type = ReplaySettings
-    fields: tuple[str, ...] = ("x", "y")
 
     def _setup(self) -> None:
         super()._setup()
-        slots, replay = self.choice("slots"), self.choice("replay")
-        if slots < 1:
-            raise UserError(f"The memory has {slots} slots, but needs at least 1: use `online` to keep nothing.")
-        if replay < 0:
-            raise UserError(f"replay is {replay}, but must be 0 or more.")
-        like = {
-            "x": torch.empty(self.copies, *self.model.input_shape, dtype=self.model.input_dtype, device=self.device),
-            "y": torch.empty(self.copies, dtype=torch.int64, device=self.device),
-        }
-        self.kept = Memory(self.state, {name: like[name] for name in self.fields}, slots, self.keys)
-
-    def _used(self) -> dict[str, Tensor]:
-        filled = self.kept.filled(self.steps)
-        return {n: t[:, :filled] if n.startswith("memory.") else t for n, t in self.state.items()}
-
-    def _unused(self, name: str, saved: Tensor) -> Tensor:
-        if not name.startswith("memory."):
-            return super()._unused(name, saved)
-        whole = self.state[name]
-        if saved.shape[2:] != whole.shape[2:] or saved.shape[1] > whole.shape[1]:
-            raise UserError(f"The saved {name} is {tuple(saved.shape)}, which does not fit {tuple(whole.shape)}.")
-        whole.zero_()[:, : saved.shape[1]] = saved
-        return whole
+        if self.choice("replay") < 0:
+            raise UserError(f"replay is {self.choice('replay')}, but must be 0 or more.")
 
     def with_replay(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
         """The new examples (B, 1, ...), (B, 1) and the replayed ones after them, and the weights of their losses."""
