@@ -17,6 +17,8 @@ def to_double(learner: GradientLearner) -> None:
         for name, t in tensors.items():
             tensors[name] = t.double() if t.is_floating_point() else t
     learner.rate = learner.rate.double()
+    learner.minus_one = learner.minus_one.double()
+    learner._forget_views()
     learner._offset_cache = None
 
 

@@ -14,6 +14,7 @@ from kcciol.learners.learner import Card, Labels
 from kcciol.learners.model import Dense, LowRank, per_copy
 
 FISHER, CENTRE, TASK = "fisher.", "centre.", "task."
+_TINY = 1e-38
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class EWC(GradientLearner):
         self.strength = self.column("strength").to(self.rate)
         if bool((self.strength < 0).any()):
             raise UserError(f"strength is {self.strength.min().item():g}, but must be 0 or more.")
-        self.minus_one = torch.full_like(self.rate, -1)
+        self.minus = torch.full_like(self.rate, -1)
         for prefix in (FISHER, CENTRE, TASK):
             self.add_group(prefix)
         self.state["task.examples"] = torch.zeros(self.copies, dtype=torch.int64, device=self.device)
@@ -50,15 +51,16 @@ class EWC(GradientLearner):
         logits, tape = self.model.forward(self.parameters, x[:, None])
         gradient = self.pull_back(tape, self.cross_entropy_error(logits, label))
         squared = LowRank(*self._own_fisher(x, logits)) if self.choice("fisher") == "label" else gradient.squared()
-        squared.descend_(self.group(TASK), self.minus_one)  # adds
+        squared.descend_(self.group(TASK), self.minus)  # adds
         self.state["task.examples"] += 1
-        springs = Dense(dict(zip(self.parameters, self.springs(), strict=True)))
         if self.adam:
             dense = gradient.dense()
-            self.descend(Dense({n: dense[n] + s for n, s in springs.values.items()}))
-        else:
-            self.descend(gradient)
-            self.descend(springs)
+            springs = zip(self.parameters, self.springs(), strict=True)
+            self.descend(Dense({name: dense[name] + spring for name, spring in springs}))
+            return
+        for p, (stay, pull) in zip(self.parameters.values(), self._pulls(), strict=True):
+            torch.addcmul(pull, p, stay, out=p)
+        self.descend(gradient)  # which was taken before the springs pulled
 
     def springs(self) -> list[Tensor]:
         """The gradient of the penalty."""
@@ -66,6 +68,22 @@ class EWC(GradientLearner):
         return [
             (p - centre[n]).mul_(fisher[n]).mul_(2 * per_copy(self.strength, p)) for n, p in self.parameters.items()
         ]
+
+    def _pulls(self) -> list[tuple[Tensor, Tensor]]:
+        """What a step of SGD on the springs makes of parameters p, as p * stay + pull: the same until a task ends."""
+        if self._pull_cache is None:
+            fisher, centre = self.group(FISHER), self.group(CENTRE)
+            self._pull_cache = []
+            for name in self.parameters:
+                part = fisher[name] * per_copy(2 * self.strength * self.rate, fisher[name])
+                self._pull_cache.append((1 - part, part * centre[name]))
+        return self._pull_cache
+
+    def _forget_views(self) -> None:
+        super()._forget_views()
+        self._pull_cache = None
+
+    _pull_cache: list[tuple[Tensor, Tensor]] | None = None
 
     def _own_fisher(self, x: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """The mean over labels drawn from the model itself of the squared gradient, for a linear head: row c's error is
@@ -84,10 +102,10 @@ class EWC(GradientLearner):
         fisher, centre, task = self.group(FISHER), self.group(CENTRE), self.group(TASK)
         count = self.state["task.examples"].clamp_min(1).to(self.rate)
         for name, p in self.parameters.items():
-            new = task[name] / per_copy(count, p)
-            total = fisher[name] + new
-            share = torch.where(total > 0, new / total, torch.ones_like(new))
-            centre[name] += share * (p - centre[name])
-            fisher[name].copy_(total)
+            new = task[name].div_(per_copy(count, p))
+            fisher[name] += new
+            share = new.div_(fisher[name].clamp_min(_TINY))  # of this task in F; where F is zero nothing is held anyway
+            centre[name].lerp_(p, share)
             task[name].zero_()
         self.state["task.examples"].zero_()
+        self._pull_cache = None

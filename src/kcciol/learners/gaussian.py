@@ -46,7 +46,7 @@ class Gaussian(ClassMeans):
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         label, _ = self.add_example(x, y)
-        self.rows[SQUARE].index_put_((self.everyone, label), x.double().square(), accumulate=True)
+        self.rows[SQUARE].index_put_((self.every, label), x.double().square(), accumulate=True)
 
     def posterior(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """n (B, classes, 1), the means (B, classes, d), a' (B, classes, 1) and b' (B, classes, d)."""

@@ -44,6 +44,7 @@ class GradientLearner(Learner):
             raise UserError(f"The rate is {self.rate.min().item():g}, but must be above 0.")
         dtype = self.model.input_dtype if self.model.input_dtype.is_floating_point else torch.float32
         self.rate = self.rate.to(dtype)
+        self.minus_one = torch.full((), -1.0, dtype=dtype, device=self.device)
         for name, value in self.model.start(self.copies, self.device).items():
             self.state[PARAMETERS + name] = value
         self.add_rows(PARAMETERS + "weight", self.model.width, first=1, dtype=dtype)
@@ -66,36 +67,40 @@ class GradientLearner(Learner):
                 self.state[prefix + name] = torch.zeros_like(like)
 
     def group(self, prefix: str) -> Parameters:
-        """The tensors of a group, by the parameters' names."""
-        return {n: (self.rows if n in ROWS else self.state)[prefix + n] for n in self._group_names}
+        """The tensors of a group, by the parameters' names; of those with rows, the spare one and the classes'."""
+        if prefix not in self._views:
+            used = 1 + self.classes
+            self._views[prefix] = {
+                n: self.rows[prefix + n][:, :used] if n in ROWS else self.state[prefix + n] for n in self._group_names
+            }
+        return self._views[prefix]
 
     @property
     def parameters(self) -> Parameters:
         return self.group(PARAMETERS)
 
+    def _forget_views(self) -> None:
+        super()._forget_views()
+        self._views: dict[str, Parameters] = {}
+        self._offset_cache: tuple[Tensor, Tensor] | None = None
+
     def _new_classes(self, copies: Tensor, labels: Tensor) -> None:
-        self._offset_cache = None
         for name, tensor in self.rows.items():
             if self.first[name]:
                 tensor[copies, labels + 1] = tensor[copies, 0]
 
-    def _restored(self) -> None:
-        self._offset_cache = None
-
     # --- the loss ---------------------------------------------------------------------------------------------------
-
-    _offset_cache: tuple[Tensor, Tensor] | None = None
 
     def _offset(self) -> tuple[Tensor, Tensor]:
         """What is added to the logits (B, 1, rows), and how many rows the spare row stands for (B, 1)."""
-        rows = self.rows[PARAMETERS + "bias"]
-        if self._offset_cache is None or self._offset_cache[0].shape[2] != rows.shape[1]:
+        if self._offset_cache is None:
+            rows = self.parameters["bias"]
             total = self.choice("outputs")
             spare = np.maximum(total - self.seen.sum(1), 0) if total else np.full(self.copies, self.choice("reserve"))
             offset = torch.full_like(rows, -torch.inf)
             count = torch.from_numpy(spare).to(rows)
             offset[:, 0] = count.log()
-            offset[:, 1 : self.classes + 1].masked_fill_(self._seen_mask(), 0)
+            offset[:, 1:].masked_fill_(self._seen_mask(), 0)
             self._offset_cache = offset[:, None], count.clamp_min(1)[:, None]
         return self._offset_cache
 
@@ -105,8 +110,7 @@ class GradientLearner(Learner):
         That at row 0 is the sum over the rows that it stands for.
         """
         error = (logits + self._offset()[0]).softmax(-1)
-        error.scatter_add_(-1, y[..., None] + 1, error.new_full((), -1.0).expand(*y.shape, 1))
-        return error
+        return error.scatter_add_(-1, y[..., None] + 1, self.minus_one.expand(*y.shape, 1))
 
     def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
         """The loss itself of each example, (B, m)."""
@@ -122,7 +126,10 @@ class GradientLearner(Learner):
         """One step of the optimiser on the weighted cross-entropy of x (B, m, ...), y (B, m); weights (B or 1, m)."""
         logits, tape = self.model.forward(self.parameters, x)
         error = self.cross_entropy_error(logits, y)
-        error *= weights[..., None] if isinstance(weights, Tensor) else weights
+        if isinstance(weights, Tensor):
+            error *= weights[..., None]
+        elif weights != 1:
+            error *= weights
         self.descend(self.pull_back(tape, error))
 
     def pull_back(self, tape: Any, error: Tensor) -> Gradient:

@@ -8,6 +8,7 @@ takes labels of any kind. All that a learner knows is in `state_dict`; all of it
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class Learner(ABC):
         """keys seed the copies' randomness, one each; settings are for all, or one each."""
         self.model, self.copies, self.device = model, len(keys), torch.device(device)
         self.settings = list(settings) if isinstance(settings, Sequence) else [settings] * self.copies
-        self.keys = np.asarray(keys, dtype=np.int64)
+        self.keys, self.everyone = np.asarray(keys, dtype=np.int64), np.arange(self.copies)
         assert len(self.settings) == self.copies
         for name in (f.name for f in dataclasses.fields(self.settings[0])):
             values = {getattr(s, name) for s in self.settings}
@@ -67,6 +68,7 @@ class Learner(ABC):
         self.state: dict[str, Tensor] = {}  # (B, ...)
         self.rows: dict[str, Tensor] = {}  # (B, first + capacity, ...)
         self.first: dict[str, int] = {}  # how many rows of it come before those of the classes
+        self._forget_views()
         self._setup()
 
     # --- what users call --------------------------------------------------------------------------------------------
@@ -128,6 +130,8 @@ class Learner(ABC):
             other = ", ".join(sorted(wanted ^ set(state)))
             raise UserError(f"The saved learner is of another kind or has other settings: it differs in {other}.")
         self.seen = np.zeros((self.copies, 0), dtype=bool)
+        for name, tensor in self.rows.items():
+            self.rows[name] = tensor[:, : self.first[name]].clone()
         self._grow(seen.shape[1])
         self.seen, self.steps = seen.copy(), int(state["bookkeeping.steps"])
         for name, tensor in self.rows.items():
@@ -138,6 +142,7 @@ class Learner(ABC):
         for name, tensor in self.state.items():
             saved = state[name].to(tensor)
             self.state[name] = self._unused(name, saved)
+        self._forget_views()
         self._restored()
 
     # --- what methods write -----------------------------------------------------------------------------------------
@@ -183,26 +188,36 @@ class Learner(ABC):
         self.rows[name] = torch.zeros(self.copies, first, *shape, dtype=dtype, device=self.device)
 
     def _admit(self, y: Labels) -> None:
-        if y.max() >= self.classes:
-            self._grow(int(y.max()) + 1)
-        everyone = np.arange(self.copies)
-        new = ~self.seen[everyone, y]
-        if new.any():
-            self.seen[everyone, y] = True
-            self._mask = None
-            copies = torch.from_numpy(everyone[new]).to(self.device)
-            self._new_classes(copies, torch.from_numpy(y[new]).to(self.device))
+        if self.copies == 1:  # the usual case of one stream, without numpy's overhead
+            top = int(y[0])
+            if top < self.classes and self.seen[0, top]:
+                return
+        else:
+            top = int(y.max())
+            if top < self.classes and self.seen[self.everyone, y].all():
+                return
+        if top >= self.classes:
+            self._grow(top + 1)
+        known = self.seen[self.everyone, y]
+        self.seen[self.everyone, y] = True
+        self._forget_views()
+        copies = torch.from_numpy(self.everyone[~known]).to(self.device)
+        self._new_classes(copies, torch.from_numpy(y[~known]).to(self.device))
 
     def _grow(self, classes: int) -> None:
         """Make room; capacity doubles, so that a class costs the same however many there are."""
         self.seen = np.pad(self.seen, ((0, 0), (0, classes - self.classes)))
-        self._mask = None
         for name, tensor in self.rows.items():
             capacity = tensor.shape[1] - self.first[name]
             if capacity < classes:
                 room = max(classes, 2 * capacity, 8) - capacity
                 blank = tensor.new_zeros(self.copies, room, *tensor.shape[2:])
                 self.rows[name] = torch.cat([tensor, blank], 1)
+        self._forget_views()
+
+    def _forget_views(self) -> None:
+        """What was derived from the classes seen so far is out of date."""
+        self._mask = None
 
     _mask: Tensor | None = None
 
@@ -228,7 +243,8 @@ class Learner(ABC):
             )
         if x.dtype != dtype:
             raise UserError(f"An example is of type {x.dtype}, but this learner takes {dtype}.")
-        if x.is_floating_point() and not bool(x.isfinite().all()):
+        # a sum is quicker than a look at each value; one of finite values that overflows is looked at again
+        if x.is_floating_point() and not math.isfinite(x.sum()) and not bool(x.isfinite().all()):
             raise UserError("An example has a value that is not a finite number: nothing was learned from it.")
 
     def choice(self, name: str) -> Any:

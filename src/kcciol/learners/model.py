@@ -79,7 +79,7 @@ class LowRank:
     def descend_(self, parameters: Parameters, rate: Tensor) -> None:
         scaled = self.delta * rate[:, None, None]
         parameters["weight"].baddbmm_(scaled.mT, self.z, alpha=-1)
-        parameters["bias"].sub_(scaled.sum(1))
+        parameters["bias"].sub_(scaled[:, 0] if scaled.shape[1] == 1 else scaled.sum(1))
 
     def dense(self) -> Parameters:
         return {"weight": self.delta.mT @ self.z, "bias": self.delta.sum(1)}

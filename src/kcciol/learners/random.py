@@ -9,7 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)
+# odd numbers without a pattern, so that (key, time, purpose, place) that differ fall on inputs that differ
+_STEP, _KEY = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
+_TIME, _PURPOSE = 0x8CB92BA72F3D8DD7, 0xABC98388FB8FAC03
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -27,11 +29,9 @@ def uniform(keys: NDArray[np.int64], time: int, purpose: int, count: int) -> NDA
     >>> bool((a[1:, :2] == b).all()), bool((a[0] == a[1]).any())
     (True, False)
     """
-    with np.errstate(over="ignore"):
-        x = _mix(keys.astype(np.uint64)[:, None] + _STEP)
-        x = _mix(x + np.uint64(time) * _STEP + np.uint64(1))
-        x = _mix(x + np.uint64(purpose) * _STEP + np.uint64(2))
-        x = _mix(x + np.arange(count, dtype=np.uint64) * _STEP + np.uint64(3))
+    place = np.uint64((time * _TIME + purpose * _PURPOSE + 1) % 2**64)
+    start = _mix(keys.astype(np.uint64)[:, None] * _KEY + place)
+    x = _mix(start + np.arange(count, dtype=np.uint64) * _STEP)
     return (x >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -21,7 +21,7 @@ class ClassMeans(Learner):
         super()._setup()
         if not isinstance(self.model, Head):
             raise UserError("A closed-form learner works on a frozen network: it has nothing to train below its head.")
-        self.everyone = torch.arange(self.copies, device=self.device)
+        self.every = torch.arange(self.copies, device=self.device)
         self.add_rows(MEAN, self.width, dtype=torch.float64)
         self.add_rows(COUNT, dtype=torch.float64)
 
@@ -32,9 +32,9 @@ class ClassMeans(Learner):
     def add_example(self, z: Tensor, y: Labels) -> tuple[Tensor, Tensor]:
         """Take z (B, width) into its class's sum; (label, count before) on the device, (B,) each."""
         label = torch.from_numpy(y).to(self.device)
-        before = self.rows[COUNT][self.everyone, label]
-        self.rows[MEAN].index_put_((self.everyone, label), z.double(), accumulate=True)
-        self.rows[COUNT][self.everyone, label] = before + 1
+        before = self.rows[COUNT][self.every, label]
+        self.rows[MEAN].index_put_((self.every, label), z.double(), accumulate=True)
+        self.rows[COUNT][self.every, label] = before + 1
         return label, before
 
     def means(self) -> Tensor:
@@ -44,7 +44,7 @@ class ClassMeans(Learner):
 
     def means_of(self, label: Tensor) -> Tensor:
         """(B, width): of each copy the mean of one class."""
-        return self.rows[MEAN][self.everyone, label] / self.rows[COUNT][self.everyone, label][:, None]
+        return self.rows[MEAN][self.every, label] / self.rows[COUNT][self.every, label][:, None]
 
 
 class Scatter:

@@ -1,0 +1,212 @@
+"""What one example costs each learner on a CPU, beside Avalanche's and river's nearest equivalents, in one run.
+
+    pip install avalanche-lib river            # for this benchmark only; without them our own learners are timed
+    python benchmarks/learners.py --out results/bench-learners.json
+
+A head on 2304 features and 200 classes, one class a task, 15 examples each, one at a time, one pass. Every method sees
+the same features in the same order and is timed over its learning alone. Slow ones stop after `--seconds`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import tyro
+from torch import Tensor, nn
+
+from kcciol.atomic import require_json, write_json
+from kcciol.engine.record import record
+from kcciol.errors import UserError
+from kcciol.learners import LEARNERS
+from kcciol.learners.model import Head
+
+
+@dataclass(frozen=True)
+class Options:
+    out: Path = Path("results/bench-learners.json")
+    """The file to write."""
+    width: int = 2304
+    """Features of an example."""
+    classes: int = 200
+    """Classes, and rows of the head."""
+    samples: int = 15
+    """Examples of each class."""
+    seconds: float = 20.0
+    """Longest time for one method."""
+    threads: int = 1
+    """CPU threads."""
+
+
+class Clock:
+    """Counts examples and the time of their learning."""
+
+    def __init__(self, seconds: float) -> None:
+        self.limit, self.spent, self.examples = seconds, 0.0, 0
+
+    @property
+    def over(self) -> bool:
+        return self.spent >= self.limit
+
+    def run(self, work: Callable[[], None], examples: int) -> None:
+        began = time.perf_counter()
+        work()
+        self.spent += time.perf_counter() - began
+        self.examples += examples
+
+    def result(self) -> dict[str, float]:
+        return {"ms": 1000 * self.spent / self.examples, "per_second": self.examples / self.spent, "n": self.examples}
+
+
+Task = tuple[Tensor, int]  # the examples of one class (samples, width), and its number
+
+
+def tasks(options: Options) -> Iterator[Task]:
+    generator = torch.Generator().manual_seed(0)
+    for label in range(options.classes):
+        centre = torch.rand(options.width, generator=generator)
+        yield (centre + torch.rand(options.samples, options.width, generator=generator) - 1.2).relu(), label
+
+
+# --- ours -------------------------------------------------------------------------------------------------------------
+
+
+def ours(name: str, options: Options) -> dict[str, Any]:
+    method = LEARNERS[name]
+    learner, clock = method(Head(options.width), method.settings_type()), Clock(options.seconds)
+    first = next(tasks(options))[0]
+    learner.learn(first[:1], np.array([0]))  # set up, not counted
+    for x, label in tasks(options):
+
+        def work(x: Tensor = x, label: int = label) -> None:
+            for i in range(len(x)):
+                learner.learn(x[i : i + 1], np.array([label]))
+            learner.end_task()
+
+        clock.run(work, len(x))
+        if clock.over:
+            break
+    memory = sum(learner.memory().values())
+    return {**clock.result(), "bytes": memory, "classes": learner.classes}
+
+
+# --- Avalanche --------------------------------------------------------------------------------------------------------
+
+
+def avalanche_strategies(options: Options) -> dict[str, Callable[[], Any]]:
+    """Strategies by the name of ours that does the same; each with Avalanche's own logging off."""
+    from avalanche.training import supervised
+    from avalanche.training.plugins import EvaluationPlugin
+
+    quiet = EvaluationPlugin(loggers=[])
+
+    def model() -> nn.Module:
+        return nn.Linear(options.width, options.classes)
+
+    def sgd(kind: Any, **more: Any) -> Any:
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        words = {"train_mb_size": 1, "train_epochs": 1, "evaluator": quiet, **more}
+        return kind(model=net, optimizer=optimizer, criterion=nn.CrossEntropyLoss(), **words)
+
+    def slda() -> Any:
+        return supervised.StreamingLDA(
+            slda_model=nn.Identity(),
+            criterion=nn.CrossEntropyLoss(),
+            input_size=options.width,
+            num_classes=options.classes,
+            train_mb_size=1,
+            train_epochs=1,
+            evaluator=quiet,
+        )
+
+    return {
+        "online": lambda: sgd(supervised.Naive),
+        "ewc": lambda: sgd(supervised.EWC, ewc_lambda=100.0, mode="online", decay_factor=1.0),
+        "er": lambda: sgd(supervised.Replay, mem_size=200),
+        "slda": slda,
+    }
+
+
+def avalanche(name: str, options: Options) -> dict[str, Any]:
+    from avalanche.benchmarks import benchmark_from_datasets
+    from avalanche.benchmarks.utils import as_classification_dataset
+    from torch.utils.data import TensorDataset
+
+    clock = Clock(options.seconds)
+    sets = []
+    for x, label in tasks(options):
+        data = TensorDataset(x, torch.full((len(x),), label))
+        data.targets = torch.full((len(x),), label)  # type: ignore[attr-defined]
+        sets.append(as_classification_dataset(data))
+    benchmark = benchmark_from_datasets(train=sets, test=sets[:1])
+    strategy = avalanche_strategies(options)[name]()
+    for experience in benchmark.train_stream:
+        clock.run(lambda experience=experience: strategy.train(experience), options.samples)  # type: ignore[misc]
+        if clock.over:
+            break
+    return clock.result()
+
+
+# --- river ------------------------------------------------------------------------------------------------------------
+
+
+def river(name: str, options: Options) -> dict[str, Any]:
+    from river import linear_model, naive_bayes
+
+    model: Any = {"online": linear_model.SoftmaxRegression, "gaussian": naive_bayes.GaussianNB}[name]()
+    clock = Clock(options.seconds)
+    for x, label in tasks(options):
+        rows = [dict(enumerate(row)) for row in x.tolist()]
+
+        def work(rows: list[dict[int, float]] = rows, label: int = label) -> None:
+            for row in rows:
+                model.learn_one(row, label)
+
+        clock.run(work, len(rows))
+        if clock.over:
+            break
+    return clock.result()
+
+
+def main(options: Options) -> None:
+    require_json(options.out)
+    torch.set_num_threads(options.threads)
+    warnings.filterwarnings("ignore")
+    result: dict[str, Any] = {"ours": {}, "avalanche": {}, "river": {}, "times_faster_than_avalanche": {}}
+    for name in LEARNERS:
+        try:
+            result["ours"][name] = ours(name, options)
+        except UserError as refused:
+            print(f"{name}: left out ({refused})", flush=True)
+            continue
+        print(f"{name}: {result['ours'][name]['ms']:.3f} ms an example", flush=True)
+    peers: dict[str, tuple[Callable[[str, Options], dict[str, Any]], list[str]]] = {
+        "avalanche": (avalanche, ["online", "ewc", "er", "slda"]),
+        "river": (river, ["online", "gaussian"]),
+    }
+    for peer, (measure, names) in peers.items():
+        if importlib.util.find_spec(peer) is None:
+            print(f"{peer} is not installed: left out", flush=True)
+            continue
+        result[peer]["version"] = importlib.metadata.version({"avalanche": "avalanche-lib"}.get(peer, peer))
+        for name in names:
+            result[peer][name] = measure(name, options)
+            ratio = result[peer][name]["ms"] / result["ours"][name]["ms"]
+            result.setdefault(f"times_faster_than_{peer}", {})[name] = ratio
+            print(f"{peer} {name}: {result[peer][name]['ms']:.2f} ms, {ratio:.1f} times ours", flush=True)
+    sizes = {n: getattr(options, n) for n in ("width", "classes", "samples", "seconds", "threads")}
+    write_json(options.out, {**result, "config": sizes, "seed": 0, "record": record()})
+    print(f"wrote {options.out}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))
