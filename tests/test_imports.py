@@ -13,7 +13,7 @@ LEVELS = [
     ["__main__"],
     ["cli"],
     ["quickstart"],
-    ["measure", "bench"],
+    ["measure", "bench", "compare"],
     ["representation"],
     ["evaluation"],
     ["learners", "meta"],

@@ -252,6 +252,19 @@ class EvaluateOptions:
     """Where to compute."""
     out: Path | None = None
     """The JSON file to write; by default evaluation-PHASE.json beside the representation."""
+    learner: str = ""
+    """Another learner than the head of Algorithm 4: `kcciol list learners` names them. Its settings are chosen on base
+    classes."""
+    compare: tuple[str, ...] | None = None
+    """Several learners on the same streams, as a table; without names all that fit."""
+    trains: Literal["head", "all"] = "head"
+    """With --learner or --compare: theta frozen and a head trained, or the whole network trained."""
+    set: tuple[str, ...] = ()
+    """With --learner: settings that are not to be chosen, as name=value (slots=500 optimizer=adam)."""
+    task_classes: int = 1
+    """With --learner or --compare: classes in a task."""
+    order: Literal["class", "task", "shuffled"] = "class"
+    """With --learner or --compare: examples come class after class, in random order within a task, or all shuffled."""
     evaluation: Annotated[EvaluationConfig, arg(name="")] = field(default_factory=EvaluationConfig)
 
 
@@ -276,6 +289,8 @@ def evaluate(words: Sequence[str]) -> int:
     if options.evaluation != saved.config.evaluation:  # results of other settings stand side by side
         name += "-" + hashlib.sha256(repr(options.evaluation).encode()).hexdigest()[:6]
     target = options.out or path.parent / f"evaluation-{name}{'' if options.split == 'novel' else '-validation'}.json"
+    if options.learner or options.compare is not None:
+        return _evaluate_learners(options, path)
     require_json(target)
     result = measure_file(
         path, options.evaluation, options.split, options.root, options.device, options.untrained, _say
@@ -283,6 +298,62 @@ def evaluate(words: Sequence[str]) -> int:
     write_json(target, result)
     out.print(f"wrote {target}")
     return 0
+
+
+def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
+    """--learner and --compare."""
+    from kcciol import compare
+    from kcciol.atomic import require_json, write_json
+    from kcciol.data import load as load_data
+    from kcciol.engine.execute import pick_device
+    from kcciol.learners import fitting, learner_type
+    from kcciol.representation import load as load_representation
+
+    names = list(options.compare or (fitting(options.trains) if options.compare is not None else ()))
+    names += [options.learner] if options.learner and options.learner not in names else []
+    for name in names:
+        learner_type(name)
+    if options.set and len(names) > 1:
+        raise UserError("--set is for one learner: name it by --learner, without --compare.")
+    fixed = compare.parse_settings(names[0], options.set)
+    kind = f"compare-{path.stem}" if options.compare is not None else f"{options.learner}-{path.stem}"
+    target = options.out or path.parent / f"evaluation-{kind}{'-all' if options.trains == 'all' else ''}.json"
+    require_json(target)
+    e = options.evaluation
+    config = compare.StreamConfig(
+        classes=e.classes,
+        task_classes=options.task_classes,
+        order=options.order,
+        train_samples=e.train_samples,
+        test_samples=e.test_samples,
+        trajectories=e.trajectories,
+        seed=e.seed,
+    )
+    representation = load_representation(path, pick_device(options.device))
+    data_config = representation.config.data
+    data = load_data(dataclasses.replace(data_config, root=options.root) if options.root else data_config)
+    results = {
+        name: compare.measure_learner(representation, data, name, config, options.trains, fixed, say=_say)
+        for name in names
+    }
+    out.print(_learner_table(results, sorted(e.classes)))
+    chosen_on = results[names[0]]["chosen_on"]
+    out.print(f"{e.trajectories} streams each, ± 95 % interval, held-out images; settings chosen on {chosen_on}.")
+    write_json(target, compare.with_record({"learners": results}, representation, config))
+    out.print(f"wrote {target}")
+    return 0
+
+
+def _learner_table(results: dict[str, dict[str, Any]], classes: Sequence[int]) -> Table:
+    """The best first."""
+    table = Table("learner", *(f"{n} classes" for n in classes), "forgetting", "keeps", "examples/s")
+    for name, result in sorted(results.items(), key=lambda item: -float(item[1]["summary"]["test"]["mean"])):
+        cells = [result["classes"][str(n)] for n in classes]
+        shown = [f"{c['mean']:.1f}" + (f" ± {c['ci95']:.1f}" if c["ci95"] is not None else "") for c in cells]
+        kept = f"{sum(result['bytes'].values()) / 1e6:.2f} MB" + (", examples" if result["replay"] else "")
+        speed = f"{result['examples_per_second']:.0f}"
+        table.add_row(name, *shown, f"{result['summary']['forgetting']['mean']:.1f}", kept, speed)
+    return table
 
 
 def _say(line: str) -> None:
@@ -303,6 +374,42 @@ def _representation_file(options: EvaluateOptions) -> Path:
     raise UserError(
         f"The folder {options.run} holds no representation of {which}: train it to the end of a phase first."
     )
+
+
+# --- list -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """What there is: representations (how theta is learned beforehand), learners (what one example does), presets."""
+
+    what: Positional[Literal["representations", "learners", "presets"]]
+
+
+def list_(words: Sequence[str]) -> int:
+    """What there is: kcciol list representations|learners|presets."""
+    options = _parse(ListOptions, "list", words)
+    if options.what == "presets":
+        _print_presets()
+        return 0
+    if options.what == "representations":
+        table = Table("name", "what it is", "from", box=None, pad_edge=False)
+        for name, method in representations.REPRESENTATIONS.items():
+            table.add_row(name, method.what, method.paper)
+        out.print(table)
+        out.print("kcciol train PRESET --representation NAME")
+        return 0
+    from kcciol.learners import LEARNERS, typical_bytes
+
+    table = Table("name", "what it is", "from", "keeps", "replay", "tasks", box=None, pad_edge=False)
+    for name, learner in LEARNERS.items():
+        card, size = learner.card, typical_bytes(name)
+        kept = "network" if size is None else f"{size / 1e6:.1f} MB"
+        table.add_row(name, card.what, card.paper, kept, "yes" if card.replay else "-", "yes" if card.tasks else "-")
+    out.print(table)
+    out.print("keeps: after 200 classes of 2304 features; replay: keeps examples; tasks: is told when one ends")
+    out.print("kcciol evaluate RUN --learner NAME, or kcciol evaluate RUN --compare")
+    return 0
 
 
 # --- quickstart and bench ---------------------------------------------------------------------------------------------
@@ -381,5 +488,6 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "data": data,
     "train": train,
     "evaluate": evaluate,
+    "list": list_,
     "bench": bench,
 }

@@ -86,7 +86,8 @@ def test_a_prefix_of_a_stream_is_a_shorter_stream() -> None:
 def test_the_numbers_are_what_their_names_say() -> None:
     nan = torch.nan
     matrix = torch.tensor([[[90.0, nan, nan], [60.0, 80.0, nan], [30.0, 90.0, 70.0]]], dtype=torch.float64)
-    course = Course(matrix, (1, 2, 3), matrix[:, -1], torch.tensor([99.0]))
+    learned = matrix.diagonal(dim1=1, dim2=2)
+    course = Course(matrix, learned, (1, 2, 3), matrix[:, -1], torch.tensor([99.0]), {})
     assert course.accuracy.tolist() == pytest.approx([190 / 3])
     assert course.at(2).tolist() == [70.0]
     assert course.anytime().tolist() == pytest.approx([(90 + 70 + 190 / 3) / 3])
@@ -97,6 +98,18 @@ def test_the_numbers_are_what_their_names_say() -> None:
     assert summary["backward_transfer"].mean == -25.0
     assert summary["forward_transfer"].mean == 0.0
     assert summary["train"].mean == 99.0
+    assert summary["learned"].mean == 80.0
+    sparse = Course(matrix[:, 2:], learned, (3,), matrix[:, -1], torch.tensor([99.0]), {})
+    assert sparse.forgetting().tolist() == course.forgetting().tolist()
+    unknown = Course(matrix[:, 2:], learned * torch.nan, (3,), matrix[:, -1], torch.tensor([99.0]), {})
+    assert "backward_transfer" not in unknown.summary()
+
+
+def test_what_was_learned_is_measured_right_after_each_task() -> None:
+    given = streams(Plan(classes=6, samples=6, task_classes=2))
+    every, last = run(online(), given), run(online(), given, points=[3])
+    torch.testing.assert_close(every.learned, every.matrix.diagonal(dim1=1, dim2=2))
+    assert torch.equal(every.learned, last.learned)
 
 
 def test_a_single_task_forgets_nothing() -> None:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from kcciol.config import NetConfig
 from kcciol.learners import LEARNERS
-from kcciol.learners.gradient import GradientLearner
 from kcciol.learners.learner import Learner
 from kcciol.learners.model import Head, Model, Network
 from kcciol.nets.encoder import Encoder
@@ -47,9 +46,7 @@ def kinds() -> list[tuple[str, str]]:
 
 
 def sensible(name: str, kind: str) -> bool:
-    if name == "podnet":
-        return kind == "network"
-    return kind == "head" or issubclass(LEARNERS[name], GradientLearner)
+    return {"head": "head", "network": "all"}[kind] in LEARNERS[name].card.trains
 
 
 def model_of(kind: str) -> Model:

@@ -6,7 +6,7 @@ classes is what it would know had the stream ended there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -108,14 +108,26 @@ def class_accuracy(learner: Learner, images: Tensor, classes: Tensor) -> Tensor:
     return 100 * right.double().mean(-1)
 
 
+def latest_accuracy(learner: Learner, streams: Streams, seen: int) -> Tensor:
+    """Accuracy (B,) in percent on the classes of the latest of `seen` tasks."""
+    width = streams.plan.task_classes
+    first = (seen - 1) * width
+    classes = streams.classes[:, first : first + width]
+    answers = learner.predict(streams.test[classes].flatten(1, 2)).argmax(-1).view(*classes.shape, -1)
+    labels = torch.arange(first, first + width, device=answers.device)[:, None]
+    return 100 * (answers == labels).double().mean((1, 2))
+
+
 @dataclass(frozen=True)
 class Course:
     """How a learner did: R[b, i, j] is copy b's accuracy on task j after task i; NaN where it was not measured."""
 
     matrix: Tensor  # (B, points, tasks)
+    learned: Tensor  # (B, tasks) right after each task; NaN where it was not measured
     points: tuple[int, ...]  # after how many tasks each row was measured; the last is after all
     by_class: Tensor  # (B, n) at the end
     train: Tensor  # (B,) at the end, on the examples learned
+    memory: Mapping[str, int]  # bytes that each copy keeps at the end, by kind
 
     @property
     def accuracy(self) -> Tensor:
@@ -131,18 +143,15 @@ class Course:
         return torch.stack([self.at(tasks) for tasks in self.points], 1).mean(1)
 
     def forgetting(self) -> Tensor:
-        """(B, tasks): the best accuracy on each task at any point, minus that at the end."""
-        best = self.matrix.nan_to_num(nan=-1.0).amax(1)
+        """(B, tasks): the best accuracy on each task, right after it or at any point, minus that at the end."""
+        best = torch.cat([self.matrix, self.learned[:, None]], 1).nan_to_num(nan=-1.0).amax(1)
         return best - self.matrix[:, -1]
 
     def backward_transfer(self) -> Tensor:
-        """(B,): the mean over all tasks but the last of the accuracy at the end minus that right after the task."""
-        if self.points != tuple(range(1, self.matrix.shape[2] + 1)):
-            raise UserError("Backward transfer needs the accuracy after every task.")
-        learned = self.matrix.diagonal(dim1=1, dim2=2)
-        if learned.shape[1] == 1:
-            return torch.zeros_like(learned[:, 0])
-        return (self.matrix[:, -1] - learned)[:, :-1].mean(-1)
+        """(B,): the mean over all tasks but the last of the accuracy at the end minus that right after the task; NaN
+        where that was not measured."""
+        lost = (self.matrix[:, -1] - self.learned)[:, :-1]
+        return lost.mean(-1) if lost.shape[1] else torch.zeros(len(lost), dtype=lost.dtype)
 
     def forward_transfer(self) -> Tensor:
         """(B,): the mean accuracy on a task before its first example. No learner here answers with a class that it has
@@ -160,7 +169,8 @@ class Course:
             else torch.zeros_like(self.accuracy),
             "forward_transfer": self.forward_transfer(),
         }
-        if len(self.points) == self.matrix.shape[2]:
+        if not bool(self.learned.isnan().any()):
+            found["learned"] = self.learned.mean(-1)
             found["backward_transfer"] = self.backward_transfer()
         return {name: summarize(values) for name, values in found.items()}
 
@@ -178,11 +188,14 @@ def run(learner: Learner, streams: Streams, points: Sequence[int] | None = None)
         raise UserError(
             f"The stream has {plan.tasks} tasks, so it cannot be measured after {wanted[0]} or {wanted[-1]}."
         )
-    rows = []
+    rows, learned = [], torch.full((len(streams.classes), plan.tasks), torch.nan, dtype=torch.float64)
     for seen in feed(learner, streams):
+        if plan.order != "shuffled" and not learner.card.solves:
+            learned[:, seen - 1] = latest_accuracy(learner, streams, seen).cpu()
         if seen in wanted:
             by_class = class_accuracy(learner, streams.test, streams.classes[:, : seen * plan.task_classes])
             by_task = by_class.view(len(by_class), -1, plan.task_classes).mean(-1)
             rows.append(torch.nn.functional.pad(by_task, (0, plan.tasks - by_task.shape[1]), value=torch.nan))
     train = class_accuracy(learner, streams.train[:, : plan.samples], streams.classes).mean(-1)
-    return Course(torch.stack(rows, 1).cpu(), tuple(wanted), by_class.cpu(), train.cpu())
+    matrix = torch.stack(rows, 1).cpu()
+    return Course(matrix, learned, tuple(wanted), by_class.cpu(), train.cpu(), learner.memory())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import torch
+
 from kcciol.errors import UserError
 from kcciol.learners.der import DER, DERPP
 from kcciol.learners.er import ER
@@ -12,6 +15,7 @@ from kcciol.learners.hal import HAL
 from kcciol.learners.learner import Learner
 from kcciol.learners.mer import MER
 from kcciol.learners.merlin import MERLIN
+from kcciol.learners.model import Head
 from kcciol.learners.ncm import NCM
 from kcciol.learners.online import ApproxIID, Online
 from kcciol.learners.podnet import PODNet
@@ -36,6 +40,26 @@ LEARNERS: dict[str, type[Learner]] = {
     "slda": SLDA,
     "ridge": Ridge,
 }
+
+
+def fitting(trains: str) -> list[str]:
+    """The learners for a head on a frozen network ("head") or for the whole network ("all").
+
+    >>> "podnet" in fitting("head"), "podnet" in fitting("all")
+    (False, True)
+    """
+    return [name for name, learner in LEARNERS.items() if trains in learner.card.trains]
+
+
+def typical_bytes(name: str, classes: int = 200, width: int = 2304) -> int | None:
+    """What a learner keeps after so many classes of one example each; none for one that needs a whole network."""
+    method = learner_type(name)
+    if "head" not in method.card.trains:
+        return None
+    learner, example = method(Head(width), method.settings_type()), torch.zeros(1, width)
+    for label in range(classes):
+        learner.observe(example, np.array([label]))
+    return sum(learner.memory().values())
 
 
 def learner_type(name: str) -> type[Learner]:

@@ -57,10 +57,9 @@ class DER(ReplayLearner):
         if LOGITS in self.rows:
             self.rows[LOGITS][:, before:] = torch.nan
 
-    def state_dict(self) -> dict[str, Tensor]:
-        state = super().state_dict()
-        state[LOGITS] = state[LOGITS][:, :, : self.kept.filled(self.steps)].clone()
-        return state
+    def _known(self) -> dict[str, Tensor]:
+        known = super()._known()
+        return known | {LOGITS: known[LOGITS][:, :, : self.kept.filled(self.steps)]}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:  # type: ignore[override]
         kept = state.get(LOGITS)

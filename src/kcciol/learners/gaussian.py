@@ -34,7 +34,9 @@ class Gaussian(ClassMeans):
     with the variance v = b' / (a' - 1/2). Scores are the sums of log densities.
     """
 
-    card = Card("a Bayesian Gaussian for each class", "Banayeeanzade et al. 2021 (GeMCL)", order_free=True)
+    card = Card(
+        "a Bayesian Gaussian for each class", "Banayeeanzade et al. 2021 (GeMCL)", order_free=True, trains=("head",)
+    )
     settings_type = GaussianSettings
 
     def _setup(self) -> None:

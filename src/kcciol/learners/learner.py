@@ -35,6 +35,8 @@ class Card:
     tasks: bool = False  # is told when a task ends
     order_free: bool = False  # the order of the examples changes nothing
     sequential: bool = False  # its copies run one after another
+    solves: bool = False  # the first answer after an example costs the solution of a large system
+    trains: tuple[str, ...] = ("head", "all")  # a head on a frozen network, the whole network
 
 
 @dataclass(frozen=True)
@@ -107,18 +109,20 @@ class Learner(ABC):
     def memory(self) -> dict[str, int]:
         """Bytes kept between two examples by kind, the network's own weights left out."""
         sizes: dict[str, int] = {}
-        for name, tensor in self.state_dict().items():
+        for name, tensor in self._known().items():
             kind = name.split(".")[0]
-            if kind not in ("parameters", "bookkeeping"):
+            if kind != "parameters":
                 sizes[kind] = sizes.get(kind, 0) + tensor.nbytes // self.copies
         return sizes
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything the learner knows; tensors of their own, on their device."""
-        n = self.classes
-        rows = {name: t[:, : self.first[name] + n] for name, t in self.rows.items()}
         book = {"bookkeeping.steps": torch.tensor(self.steps), "bookkeeping.seen": torch.from_numpy(self.seen.copy())}
-        return {name: t.clone() for name, t in (rows | self._used()).items()} | book
+        return {name: t.clone() for name, t in self._known().items()} | book
+
+    def _known(self) -> dict[str, Tensor]:
+        """The same but for the bookkeeping, as views."""
+        return {name: t[:, : self.first[name] + self.classes] for name, t in self.rows.items()} | self._used()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on where another learner of the same kind and settings stood."""

@@ -88,6 +88,8 @@ class MERLIN(Keeper):
         replay=True,
         tasks=True,
         sequential=True,
+        trains=("head",),
+        solves=True,
     )
     settings_type = MERLINSettings
 

@@ -21,7 +21,7 @@ class NCMSettings(Settings):
 class NCM(ClassMeans):
     """score_c(z) = -|z - mu_c|^2, or the cosine of z and mu_c."""
 
-    card = Card("the nearest class mean answers", "Mensink et al. 2013", order_free=True)
+    card = Card("the nearest class mean answers", "Mensink et al. 2013", order_free=True, trains=("head",))
     settings_type = NCMSettings
 
     def _learn(self, x: Tensor, y: Labels) -> None:

@@ -76,7 +76,9 @@ class PODNet(Keeper):
     look at a class, while in one pass the features that it ranks by are still moving.
     """
 
-    card = Card("several proxies a class, distilled maps", "Douillard et al. 2020", replay=True, tasks=True)
+    card = Card(
+        "several proxies a class, distilled maps", "Douillard et al. 2020", replay=True, tasks=True, trains=("all",)
+    )
     settings_type = PODNetSettings
 
     def _setup(self) -> None:

@@ -27,7 +27,13 @@ class Ridge(ClassMeans):
     Both sums are kept; sum phi y^T has one row for each class, the sum of its examples.
     """
 
-    card = Card("least squares on random features", "McDonnell et al. 2023 (RanPAC)", order_free=True)
+    card = Card(
+        "least squares on random features",
+        "McDonnell et al. 2023 (RanPAC)",
+        order_free=True,
+        trains=("head",),
+        solves=True,
+    )
     settings_type = RidgeSettings
 
     def _setup(self) -> None:

@@ -26,7 +26,13 @@ class SLDA(ClassMeans):
     order. (The published recursion takes n to be the number of all examples, which is another matrix.)
     """
 
-    card = Card("class means and one covariance for all classes", "Hayes and Kanan 2020", order_free=True)
+    card = Card(
+        "class means and one covariance for all classes",
+        "Hayes and Kanan 2020",
+        order_free=True,
+        trains=("head",),
+        solves=True,
+    )
     settings_type = SLDASettings
 
     def _setup(self) -> None:

@@ -1,0 +1,171 @@
+"""Any pair of representation and learner: from images to a result that can be kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kcciol.config import from_dict, to_dict
+from kcciol.data.classset import ClassSet, Splits
+from kcciol.engine.record import record
+from kcciol.errors import UserError
+from kcciol.evaluation.choose import Examples, candidates, choose, run_copies
+from kcciol.evaluation.continual import Order, Plan
+from kcciol.evaluation.metrics import summarize
+from kcciol.learners import learner_type
+from kcciol.learners.gaussian import fit_prior
+from kcciol.learners.model import Head, Model, Network
+from kcciol.representation import Representation
+
+Trained = Literal["head", "all"]
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """What a learner is put through."""
+
+    classes: tuple[int, ...] = (10, 50, 100, 200)
+    """Measure after so many classes; the last is the length of the stream."""
+    task_classes: int = 1
+    """Classes in a task."""
+    order: Order = "class"
+    """class: class after class; task: the examples of a task in random order; shuffled: all of them."""
+    train_samples: int = 15
+    """Examples of each class that are learned, each once."""
+    test_samples: int = 5
+    """Held-out examples of each class."""
+    trajectories: int = 50
+    """Streams that are reported."""
+    search_trajectories: int = 5
+    """Streams of base classes that settings are chosen on."""
+    search_classes: int = 100
+    """Classes in them (fewer when there are fewer)."""
+    seed: int = 0
+    """Draws the streams."""
+
+    def plan(self, classes: int, order: Order) -> Plan:
+        return Plan(classes, self.train_samples, self.task_classes, order, self.seed)
+
+
+def examples(representation: Representation, data: ClassSet, config: StreamConfig, trains: Trained) -> Examples:
+    """Features when theta is frozen, images when all of the network is trained."""
+    cut = config.train_samples
+    if trains == "head":
+        features = representation.split_features(data, cut, config.test_samples)
+        return Examples(features.train, features.test)
+    data.require(cut + config.test_samples, "evaluation (train_samples + test_samples)")
+    images = data.images[:, : cut + config.test_samples].to(representation.Theta.device)
+    return Examples(images[:, :cut], images[:, cut:])
+
+
+def model_of(representation: Representation, trains: Trained) -> Model:
+    if trains == "head":
+        return Head(representation.problem.encoder.features)
+    problem = representation.problem
+    theta = {name: t.contiguous() for name, t in problem.theta(representation.Theta).items()}
+    return Network(representation.config.net, problem.encoder.image_shape, theta)
+
+
+def measure_learner(
+    representation: Representation,
+    data: Splits,
+    name: str,
+    config: StreamConfig,
+    trains: Trained = "head",
+    fixed: Mapping[str, Any] | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Choose the learner's settings on base classes, then let it learn novel ones; JSON-ready, without the record.
+
+    Base classes kept out of training are taken where there are any, else those that theta was trained on.
+    """
+    began = time.perf_counter()
+    order: Order = "shuffled" if name == "approx-iid" else config.order
+    length = max(config.classes)
+    for n in config.classes:
+        if n % config.task_classes:
+            raise UserError(
+                f"{n} classes are no whole number of tasks of {config.task_classes} classes: choose others."
+            )
+    if length > len(data.novel):
+        raise UserError(f"The stream has {length} classes, but there are {len(data.novel)} novel ones: ask for fewer.")
+    known = data.validation if len(data.validation) else data.base
+    novel = examples(representation, data.novel, config, trains)
+    base = examples(representation, known, config, trains)
+    model = model_of(representation, trains)
+    settings = dict(fixed or {})
+    if name == "gaussian" and not {"alpha", "beta"} & set(settings):
+        settings["alpha"], settings["beta"] = fit_prior(base.train)
+    options = candidates(name, settings, grid)
+    search = config.plan(min(config.search_classes, length) // config.task_classes * config.task_classes, order)
+    choice = choose(name, model, options, base, search, config.search_trajectories)
+    if say is not None and choice.scores:
+        say(f"{name}: chose {describe(choice.settings)} in {choice.seconds:.1f} s")
+    clock = time.perf_counter()
+    points = [] if order == "shuffled" else [n // config.task_classes for n in config.classes]
+    lengths = sorted(config.classes) if order == "shuffled" else [length]
+    rows: dict[str, Any] = {}
+    for n in lengths:  # a shuffled stream has no prefixes: each length is a stream of its own
+        copies = [choice.settings] * config.trajectories
+        course = run_copies(
+            name, model, copies, range(config.trajectories), novel, config.plan(n, order), "report", points
+        )
+        at = (
+            {n: course.accuracy}
+            if order == "shuffled"
+            else {k * config.task_classes: course.at(k) for k in course.points}
+        )
+        rows |= {str(k): {**summarize(values).to_dict(), "by_trajectory": values.tolist()} for k, values in at.items()}
+    seconds = time.perf_counter() - clock
+    result = {
+        "learner": name,
+        "trains": trains,
+        "classes": rows,
+        "summary": {k: v.to_dict() for k, v in course.summary().items()},
+        "forgetting_by_task": course.forgetting().mean(0).tolist(),
+        "choice": choice.to_dict(),
+        "chosen_on": "base classes kept out of training" if len(data.validation) else "base classes trained on",
+        "replay": learner_type(name).card.replay,
+        "bytes": dict(course.memory),
+        "seconds": seconds,
+        "examples_per_second": config.trajectories * length * config.train_samples / seconds,
+        "total_seconds": time.perf_counter() - began,
+    }
+    if say is not None:
+        last = rows[str(length)]
+        say(f"{name}: {last['mean']:.1f} % after {length} classes, {seconds:.1f} s")
+    return result
+
+
+def parse_settings(name: str, words: Sequence[str]) -> dict[str, Any]:
+    """Settings of a learner from words like slots=500."""
+    kind = learner_type(name).settings_type
+    hints = typing.get_type_hints(kind)
+    found: dict[str, Any] = {}
+    for word in words:
+        key, sign, text = word.partition("=")
+        if not sign:
+            raise UserError(f"{word!r} is not a setting as name=value.")
+        try:
+            found[key] = {int: int, float: float}.get(hints.get(key, str), str)(text)
+        except ValueError:
+            raise UserError(f"{key} is {text!r}, but must be a number.") from None
+    from_dict(kind, found, name)  # refuses what is not there
+    return found
+
+
+def describe(settings: Any) -> str:
+    """Settings in one line."""
+    return ", ".join(
+        f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in dataclasses.asdict(settings).items()
+    )
+
+
+def with_record(result: dict[str, Any], representation: Representation, config: StreamConfig) -> dict[str, Any]:
+    """The result with all that is needed to believe it."""
+    return result | {"stream": to_dict(config), "config": to_dict(representation.config), "record": record()}

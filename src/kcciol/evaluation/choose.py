@@ -1,0 +1,166 @@
+"""One rule for the settings of all learners: the best on streams of held-out base classes, fixed for all lengths."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kcciol.errors import UserError
+from kcciol.evaluation.continual import Course, Plan, Streams, run
+from kcciol.evaluation.stream import Purpose, draw
+from kcciol.learners import learner_type
+from kcciol.learners.learner import Learner, Settings
+from kcciol.learners.model import Model
+
+GIB = 2**30
+RATES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
+# What is tried: half decades of the rate, and at most two other settings of a method.
+GRIDS: dict[str, dict[str, Sequence[Any]]] = {
+    "online": {"rate": RATES, "reserve": (0, 100)},
+    "approx-iid": {"rate": RATES, "reserve": (0, 100)},
+    "ewc": {"rate": RATES, "strength": (0.1, 10.0, 1e3, 1e5), "reserve": (0, 100)},
+    "er": {"rate": RATES, "reserve": (0, 100)},
+    "mer": {"rate": RATES[1:], "across": (0.03, 0.1, 0.3, 1.0), "reserve": (0, 100)},
+    "der": {"rate": RATES, "alpha": (0.01, 0.1, 1.0), "reserve": (0, 100)},
+    "der++": {"rate": RATES, "alpha": (0.01, 0.1), "beta": (1.0, 10.0), "reserve": (0, 100)},
+    "hal": {"rate": RATES[1:], "strength": (0.1, 10.0, 1e3), "reserve": (0, 100)},
+    "gss": {"rate": RATES[1:], "reserve": (0, 100)},
+    "gss-iqp": {"rate": RATES[1:], "reserve": (0, 100)},
+    "merlin": {"rate": (0.1, 0.01)},
+    "podnet": {"rate": RATES[2:], "margin": (0.0, 0.6)},
+    "ncm": {},
+    "gaussian": {},
+    "slda": {"shrinkage": (0.001, 0.01, 0.1, 0.5, 1.0)},
+    "ridge": {"penalty": (1e-4, 1e-3, 1e-2, 0.1, 1.0)},
+}
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What classes show: (C, S, ...) to learn from and (C, m, ...) held out, features or images, on one device."""
+
+    train: Tensor
+    test: Tensor
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+
+def candidates(name: str, fixed: Mapping[str, Any], grid: Mapping[str, Sequence[Any]] | None = None) -> list[Settings]:
+    """Every combination of the method's grid, but for settings that are fixed."""
+    kind = learner_type(name).settings_type
+    known = {f.name for f in dataclasses.fields(kind)}
+    if unknown := sorted(set(fixed) - known):
+        raise UserError(f"{unknown[0]} is not a setting of {name}; it has: {', '.join(sorted(known)) or 'none'}.")
+    tried = {k: v for k, v in (GRIDS.get(name, {}) if grid is None else grid).items() if k not in fixed}
+    return [
+        kind(**dict(fixed), **dict(zip(tried, values, strict=True))) for values in itertools.product(*tried.values())
+    ]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which settings were chosen, and what of."""
+
+    settings: Settings
+    scores: list[tuple[Settings, float]]  # accuracy in percent on held-out images of base classes
+    classes: int
+    trajectories: int
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        scores = [{"settings": dataclasses.asdict(s), "score": value} for s, value in self.scores]
+        size = {"classes": self.classes, "trajectories": self.trajectories, "seconds": self.seconds}
+        return {
+            "rule": "held-out base classes",
+            "settings": dataclasses.asdict(self.settings),
+            **size,
+            "scores": scores,
+        }
+
+
+def choose(
+    name: str, model: Model, options: Sequence[Settings], base: Examples, plan: Plan, trajectories: int = 5
+) -> Choice:
+    """The best of the options on streams of base classes; of equal ones the first. With one option nothing is run."""
+    if len(options) == 1:
+        return Choice(options[0], [], 0, 0, 0.0)
+    began = time.perf_counter()
+    if plan.classes > len(base):  # as many as there are
+        plan = dataclasses.replace(plan, classes=len(base) // plan.task_classes * plan.task_classes)
+    scores: dict[int, float] = {}
+    for _, group in itertools.groupby(sorted(range(len(options)), key=lambda i: _kind(options[i])), _kind_of(options)):
+        members = list(group)
+        copies = [options[i] for i in members for _ in range(trajectories)]
+        course = run_copies(name, model, copies, list(range(trajectories)) * len(members), base, plan, "search", [])
+        found = course.accuracy.view(len(members), trajectories).mean(1).tolist()
+        scores |= dict(zip(members, found, strict=True))
+    best = max(range(len(options)), key=lambda i: (scores[i], -i))
+    taken = time.perf_counter() - began
+    return Choice(
+        options[best], [(options[i], scores[i]) for i in range(len(options))], plan.classes, trajectories, taken
+    )
+
+
+def _kind(settings: Settings) -> str:
+    """What copies that run together must share: all settings but the numbers with a fraction."""
+    return repr([(k, v) for k, v in dataclasses.asdict(settings).items() if type(v) is not float])
+
+
+def _kind_of(options: Sequence[Settings]) -> Any:
+    return lambda i: _kind(options[i])
+
+
+def run_copies(
+    name: str,
+    model: Model,
+    settings: Sequence[Settings],
+    trajectories: Sequence[int],
+    examples: Examples,
+    plan: Plan,
+    purpose: Purpose,
+    points: Sequence[int],
+) -> Course:
+    """Copies with these settings on these trajectories, as many at once as memory holds; measured after `points` tasks
+    and at the end."""
+    if plan.classes > len(examples):
+        raise UserError(f"The stream has {plan.classes} classes, but there are {len(examples)}: ask for fewer.")
+    drawn = draw(plan.seed, purpose, len(examples), plan.classes, max(trajectories) + 1)
+    courses = []
+    for part in _parts(name, model, settings, plan.classes, examples.train.device):
+        mine = list(trajectories[part])
+        learner = learner_type(name)(model, list(settings[part]), mine, examples.train.device)
+        streams = Streams(plan, drawn[mine].to(examples.train.device), mine, examples.train, examples.test)
+        courses.append(run(learner, streams, points or [plan.tasks]))
+    return Course(
+        torch.cat([c.matrix for c in courses]),
+        torch.cat([c.learned for c in courses]),
+        courses[0].points,
+        torch.cat([c.by_class for c in courses]),
+        torch.cat([c.train for c in courses]),
+        courses[0].memory,
+    )
+
+
+def _parts(
+    name: str, model: Model, settings: Sequence[Settings], classes: int, device: torch.device
+) -> Iterator[slice]:
+    """Slices of the copies that fit into half of the free memory (of a CPU: one GiB) with all they need to work."""
+    one = learner_type(name)(model, settings[0], (0,))
+    budget = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else GIB
+    size = max(1, int(budget // max(1, 4 * footprint(one, classes))))
+    for first in range(0, len(settings), size):
+        yield slice(first, min(first + size, len(settings)))
+
+
+def footprint(learner: Learner, classes: int) -> int:
+    """Bytes of the tensors of one copy that has seen so many classes."""
+    rows = sum(t[:, :0].new_zeros(1, *t.shape[2:]).nbytes for t in learner.rows.values())
+    return (sum(t.nbytes for t in learner.state.values()) // learner.copies) + classes * rows

@@ -1,0 +1,157 @@
+"""Pairs of representation and learner, from images to a result; settings chosen on base classes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kcciol import cli
+from kcciol.compare import StreamConfig, measure_learner, parse_settings
+from kcciol.config import preset
+from kcciol.data import load
+from kcciol.errors import UserError
+from kcciol.evaluation.choose import GRIDS, Examples, candidates, choose, footprint, run_copies
+from kcciol.evaluation.continual import Plan
+from kcciol.learners import LEARNERS, fitting, typical_bytes
+from kcciol.learners.er import ReplaySettings
+from kcciol.learners.gradient import GradientSettings
+from kcciol.learners.model import Head
+from kcciol.meta.phases import train
+from kcciol.representation import Representation
+
+WIDTH = 6
+
+
+def clusters(classes: int = 12, samples: int = 8) -> Examples:
+    generator = torch.Generator().manual_seed(0)
+    centres = 2 * torch.randn(classes, 1, WIDTH, generator=generator)
+    data = (centres + 0.4 * torch.randn(classes, samples, WIDTH, generator=generator)).relu()
+    return Examples(data[:, :5], data[:, 5:])
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[Representation, Any]:
+    config = preset("quickstart")
+    config = replace(
+        config,
+        data=replace(config.data, base_classes=14, validation_classes=6, novel_classes=8, samples=8, train_samples=8),
+        net=replace(config.net, channels=4, strides=(2, 2)),
+    )
+    data = load(config.data)
+    return Representation.untrained(config, data.base), data
+
+
+SMALL = StreamConfig(classes=(3, 6), train_samples=5, test_samples=3, trajectories=3, search_trajectories=2)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_learner_that_fits_can_be_measured(name: str, world: tuple[Representation, Any]) -> None:
+    representation, data = world
+    trains: Any = "head" if name in fitting("head") else "all"
+    few = {k: v[:2] for k, v in list(GRIDS[name].items())[:1]}
+    fixed = {"tune_steps": 2} if name == "merlin" else {"anchor_steps": 2, "tune_steps": 2} if name == "hal" else {}
+    result = measure_learner(representation, data, name, SMALL, trains, fixed, few)
+    assert list(result["classes"]) == ["3", "6"]
+    assert result["classes"]["6"]["n"] == 3
+    assert len(result["choice"]["scores"]) == (2 if few else 0)
+    assert result["chosen_on"] == "base classes kept out of training"
+    assert (sum(result["bytes"].values()) > 0) == (name not in ("online", "approx-iid"))
+    json.dumps(result)
+
+
+def test_what_is_chosen_is_the_best_on_base_classes() -> None:
+    options = candidates("online", {"reserve": 5}, {"rate": (1e-7, 0.05, 1e-6)})
+    choice = choose("online", Head(WIDTH), options, clusters(), Plan(classes=6, samples=5), trajectories=3)
+    assert isinstance(choice.settings, GradientSettings)
+    assert choice.settings.rate == 0.05
+    assert (
+        max(score for _, score in choice.scores)
+        == dict(zip(options, [s for _, s in choice.scores], strict=True))[choice.settings]
+    )
+    few = choose("online", Head(WIDTH), options, clusters(4), Plan(classes=6, samples=5))
+    assert few.classes == 4  # as many as there are
+    assert choose("online", Head(WIDTH), options[:1], clusters(), Plan(classes=6, samples=5)).scores == []
+
+
+def test_copies_of_unlike_kinds_are_scored_as_if_alone() -> None:
+    options = candidates("er", {"rate": 0.05}, {"reserve": (0, 9), "slots": (3, 8)})
+    together = choose("er", Head(WIDTH), options, clusters(), Plan(classes=6, samples=5), trajectories=2)
+    for option, score in together.scores:
+        alone = run_copies("er", Head(WIDTH), [option] * 2, [0, 1], clusters(), Plan(6, 5), "search", [])
+        assert score == pytest.approx(float(alone.accuracy.mean()))
+
+
+def test_memory_decides_how_many_copies_run_together_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = [ReplaySettings(rate=0.05, slots=4)] * 5
+    whole = run_copies("er", Head(WIDTH), settings, range(5), clusters(), Plan(4, 5), "report", [2])
+    one = LEARNERS["er"](Head(WIDTH), settings[0])
+    monkeypatch.setattr("kcciol.evaluation.choose.GIB", 4 * 2 * footprint(one, 4))
+    parts = run_copies("er", Head(WIDTH), settings, range(5), clusters(), Plan(4, 5), "report", [2])
+    assert torch.equal(whole.accuracy, parts.accuracy)
+    assert torch.equal(whole.matrix.nan_to_num(), parts.matrix.nan_to_num())
+
+
+def test_a_grid_has_only_settings_that_exist() -> None:
+    for name, grid in GRIDS.items():
+        assert len(candidates(name, {})) == max(1, len(candidates(name, {}, grid)))
+    assert set(GRIDS) == set(LEARNERS)
+    with pytest.raises(UserError, match="magic is not a setting of er"):
+        candidates("er", {"magic": 1})
+
+
+def test_settings_are_read_from_words() -> None:
+    assert parse_settings("er", ["slots=5", "rate=1", "weighting=additive"]) == {
+        "slots": 5,
+        "rate": 1.0,
+        "weighting": "additive",
+    }
+    for word, message in (
+        ("slots", "name=value"),
+        ("slots=x", "number"),
+        ("a=1", "not a setting"),
+        ("weighting=b", "one"),
+    ):
+        with pytest.raises(UserError, match=message):
+            parse_settings("er", [word])
+
+
+def test_what_learners_typically_keep() -> None:
+    assert typical_bytes("online") == 0
+    assert typical_bytes("podnet") is None
+    assert typical_bytes("er", classes=10, width=4) == 10 * (4 * 4 + 8)
+
+
+def test_the_command_line_compares_and_lists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], world: tuple[Representation, Any]
+) -> None:
+    representation, data = world
+    config = replace(representation.config, representation="scratch")
+    steps = {f"phase{i}": replace(p, steps=0) for i, p in enumerate(config.phases, 1)}
+    folder = train(replace(config, **steps), data.base, tmp_path / "run", quiet=True)  # type: ignore[arg-type]
+    words = ["evaluate", str(folder.path), "--classes", "3", "--trajectories", "2"]
+    words += ["--train-samples", "5", "--test-samples", "3"]
+    assert cli.main([*words, "--compare", "ncm", "gaussian"]) == 0
+    written = json.loads((folder.path / "evaluation-compare-phase1.json").read_text())
+    assert set(written["learners"]) == {"ncm", "gaussian"}
+    assert {"config", "stream", "record"} <= set(written)
+    assert cli.main([*words, "--learner", "er", "--set", "rate=0.1", "reserve=3", "slots=4"]) == 0
+    assert "er" in capsys.readouterr().out
+    bad = [
+        (["--learner", "magic"], "There is no learner"),
+        (["--learner", "podnet"], "PODNet trains the whole network"),
+        (["--learner", "er", "--set", "slots=0"], "slots is 0"),
+        (["--compare", "er", "ncm", "--set", "slots=3"], "--set is for one learner"),
+        (["--learner", "ncm", "--classes", "99"], "99 classes"),
+        (["--learner", "ncm", "--task-classes", "2"], "no whole number of tasks"),
+    ]
+    for more, message in bad:
+        assert cli.main([*words, *more]) == 2
+        assert message in capsys.readouterr().err
+    for what in ("representations", "presets"):
+        assert cli.main(["list", what]) == 0
+    assert "kcciol-o" in capsys.readouterr().out
