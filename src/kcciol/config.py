@@ -73,8 +73,11 @@ class NetConfig:
     """Width of W's hidden layer; 0 means that W is linear."""
     outputs: int = 0
     """Rows of W in meta-training; 0 means one for each base class."""
+    gate: int = 0
+    """Channels of a second network that gates the features (ANML's neuromodulation); 0 means that there is none."""
 
     def __post_init__(self) -> None:
+        _require(0 <= self.gate <= 2**14, "net.gate", self.gate, "between 0 and 16384")
         _require(1 <= self.channels <= 2**14, "net.channels", self.channels, "between 1 and 16384")
         _require(len(self.strides) >= 1, "net.strides", self.strides, "at least one stride")
         _require(all(s in (1, 2) for s in self.strides), "net.strides", self.strides, "a list of 1s and 2s")
@@ -119,6 +122,9 @@ class MetaConfig:
     """episodes: the classes of an episode are 0, 1, ... whoever they are, as in few-shot learning."""
     sparsity: float = 0.1
     """sparse: mean activation above which a feature is penalised."""
+    adapts: Literal["W", "net"] = "W"
+    """online: what the inner loop changes. W alone, as in the paper; or the prediction network too, as in ANML, which
+    is many times slower and knows no constraint."""
     order: Literal["exact", "first"] = "exact"
     """exact differentiates through the inner loop; first takes its updates as constants."""
     inner: Literal["lowrank", "plain"] = "lowrank"
@@ -265,6 +271,9 @@ class Config:
         if plain:
             _require(self.trajectory.remember >= 1, "trajectory.remember", self.trajectory.remember, "at least 1")
             _require(self.meta.reset == "none", "meta.reset", self.meta.reset, f"'none' with {self.meta.loss} training")
+        if self.meta.adapts == "net":
+            ok = self.meta.loss == "online" and not any(phase.lam for phase in self.phases)
+            _require(ok, "meta.adapts", self.meta.adapts, "'W' unless meta.loss is 'online' and lambda is 0")
         if self.meta.relabel:
             ok = self.meta.loss == "episodes" and self.trajectory.remember == 0 and self.meta.reset in ("none", "all")
             rule = "false unless meta.loss is 'episodes', trajectory.remember 0 and meta.reset 'none' or 'all'"

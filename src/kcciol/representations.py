@@ -69,6 +69,21 @@ def _maml_rep(config: Config) -> Config:
     return replace(_one_phase(config), trajectory=trajectory, meta=meta, phase1=phase1)
 
 
+def _anml(config: Config) -> Config:
+    """A gate of 112 channels for 256 of the network; the inner loop adapts the network too, first order."""
+    gate = max(1, round(config.net.channels * 112 / 256))
+    enough = config.data.train_samples == 0 or config.data.train_samples >= 15
+    trajectory = replace(config.trajectory, classes=1, support=10, query=5 if enough else 1, remember=64)
+    meta = replace(config.meta, order="first", reset="draw", adapts="net")
+    return replace(
+        _one_phase(config),
+        net=replace(config.net, gate=gate),
+        trajectory=trajectory,
+        meta=meta,
+        phase3=replace(config.phase3, steps=0, lam=0.0),
+    )
+
+
 _BATCH = 256
 
 
@@ -114,6 +129,7 @@ REPRESENTATIONS: dict[str, Method] = {
     "maml-rep": Method("few-shot episodes, only W adapts", "Javed and White 2019", _maml_rep),
     "mrcl": Method("online trajectories, W never reset", "Javed and White 2019 (first version)", _mrcl),
     "oml": Method("online trajectories, rows of W start anew", "Javed and White 2019", _oml),
+    "anml": Method("a gated network, all of it adapts in training", "Beaulieu et al. 2020", _anml),
     "kcciol": Method("three phases of knowledge consolidation", "Karim et al. 2021", _kcciol),
     "kcciol-o": Method("the same, all parameters constrained", "Karim et al. 2021", _kcciol_o),
     "phase1": Method("control: phase 1 for the steps of all three", "-", _phase1_longer),

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.config import NetConfig
+from kcciol.errors import UserError
 from kcciol.nets.encoder import Encoder
 
 Parameters = dict[str, Tensor]  # (B, ...) each
@@ -146,6 +147,8 @@ class Network(Model):
 
     def __init__(self, net: NetConfig, image_shape: tuple[int, int, int], theta: Mapping[str, Tensor]) -> None:
         """theta is where every copy begins."""
+        if net.gate:
+            raise UserError("A gated network (ANML) is for learners on a frozen one: train the head only.")
         self.encoder = Encoder(net, image_shape)
         self.input_shape, self.width, self.theta = image_shape, self.encoder.features, dict(theta)
 

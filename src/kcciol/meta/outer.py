@@ -13,6 +13,7 @@ so no convolution is ever differentiated twice.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,7 +47,8 @@ def meta_gradient(
     precision: the encoder's arithmetic, that of Theta if not given.
     """
     precision = precision or Theta.dtype
-    encoder, cut = problem.encoder, problem.theta_length
+    cut = problem.theta_length
+    encoder: Any = problem.encoder  # of either kind; a tape goes back to the one it came from
     theta = problem.theta(Theta[:cut].to(precision))  # line 4
     z, tape = encoder.forward(theta, encoder.patches(rows, precision))
     loss, gW, u = inner.gradient(problem.W(Theta), z.to(Theta.dtype), y)  # lines 5 to 9

@@ -17,6 +17,7 @@ from kcciol.meta.inner import Inner, Labels, Plain
 from kcciol.meta.lowrank import HiddenLowRank, LinearLowRank
 from kcciol.meta.objectives import Episodes, Supervised
 from kcciol.meta.outer import meta_gradient
+from kcciol.meta.whole import whole_gradient
 from kcciol.problems.classification import Classification
 
 
@@ -89,7 +90,13 @@ class MetaStep:
         labels = images.div(self.samples, rounding_mode="floor")
         y = Labels(labels[:n].view(count, self.k), labels[n:].view(count, self.s))
         rows = self.rows.index_select(0, images)
-        result = meta_gradient(self.problem, self.Theta, rows, y, self.inner, self.mask, self.phase.lam, self.precision)
+        if self.config.meta.adapts == "net":
+            alpha, order = self.phase.alpha, self.config.meta.order
+            result = whole_gradient(self.problem, self.Theta, rows, y, alpha, order, self.precision)
+        else:
+            result = meta_gradient(
+                self.problem, self.Theta, rows, y, self.inner, self.mask, self.phase.lam, self.precision
+            )
         scale = self.scales.index_select(0, self.step)[0]
         adam.update_(self.Theta, result.gradient, self.adam, scale, self.phase.gamma, self.config.meta.clamp)
         zero = result.loss.new_zeros(())

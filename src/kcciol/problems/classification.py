@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kcciol.config import NetConfig
 from kcciol.errors import UserError
-from kcciol.nets.encoder import Encoder
+from kcciol.nets.gated import make_encoder
 from kcciol.nets.heads import Head
 from kcciol.nets.layout import Layout
 
@@ -21,7 +21,7 @@ class Classification:
             raise UserError(
                 f"net.outputs is {outputs}, but there are {base_classes} base classes: raise it, or set it to 0."
             )
-        self.encoder = Encoder(net, image_shape)
+        self.encoder = make_encoder(net, image_shape)
         self.head = Head(self.encoder.features, outputs, net.hidden)
         theta = {f"theta.{name}": shape for name, shape in self.encoder.shapes.items()}
         W = {f"W.{name}": shape for name, shape in self.head.shapes.items()}

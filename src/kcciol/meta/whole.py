@@ -1,0 +1,89 @@
+"""Meta-steps whose inner loop adapts the prediction network too, not only W (ANML). Plain: autograd, image by image.
+
+theta changes inside the inner loop here, so features cannot be computed once and nothing of `lowrank` holds. What
+adapts are the convolutions of the prediction network and W; a gate's modulator stays as it is for the trajectory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kcciol.meta.inner import Labels, Order
+from kcciol.meta.outer import MetaGradient
+from kcciol.nets.gated import MODULATOR, GatedEncoder
+from kcciol.problems.classification import Classification
+
+Tensors = Mapping[str, Tensor]
+
+
+def whole_gradient(
+    problem: Classification,
+    Theta: Tensor,
+    rows: Tensor,
+    y: Labels,
+    alpha: float,
+    order: Order,
+    precision: torch.dtype | None = None,
+) -> MetaGradient:
+    """The gradient of l_meta in Theta, when tau_tr is learned by SGD on the prediction network and W.
+
+    rows are the images (see Encoder.rows), tau_tr's before tau_val's.
+    """
+    precision = precision or Theta.dtype
+    channels, height, width = problem.encoder.image_shape
+    x = rows[:, : channels * height * width].view(-1, channels, height, width).to(precision) / 255
+    n, (t, k) = y.train.numel(), y.train.shape
+    x_tr, x_val = x[:n].view(t, k, *x.shape[1:]), x[n:].view(t, y.val.shape[1], *x.shape[1:])
+    with torch.enable_grad():
+        start = {name: view.detach().requires_grad_() for name, view in problem.layout.views(Theta).items()}
+        frozen = {name: p for name, p in start.items() if _is_gate(name)}
+        gradient = {name: torch.zeros_like(p) for name, p in start.items()}
+        total = Theta.new_zeros(())
+        for i in range(t):
+            fast = {name: p for name, p in start.items() if name not in frozen}
+            for j in range(k):
+                loss = _loss(problem, fast | frozen, x_tr[i, j : j + 1], y.train[i, j : j + 1])
+                steps = torch.autograd.grad(loss, list(fast.values()), create_graph=order == "exact")
+                fast = {name: p - alpha * step for (name, p), step in zip(fast.items(), steps, strict=True)}
+                if order == "first":
+                    fast = {name: p.detach().requires_grad_() for name, p in fast.items()}
+            loss = _loss(problem, fast | frozen, x_val[i], y.val[i]) / t
+            leaves = start if order == "exact" else fast | frozen
+            for name, g in zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True):
+                gradient[name] += g
+            total = total + loss.detach()
+    vector = torch.zeros_like(Theta)
+    for name, view in problem.layout.views(vector).items():
+        view.copy_(gradient[name])
+    return MetaGradient(total, vector, None, None)
+
+
+def _is_gate(name: str) -> bool:
+    return name.startswith((f"theta.{MODULATOR}", "theta.gate."))
+
+
+def _loss(problem: Classification, parameters: Tensors, x: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(_logits(problem, parameters, x), y)
+
+
+def _logits(problem: Classification, parameters: Tensors, x: Tensor) -> Tensor:
+    theta = {n.removeprefix("theta."): p for n, p in parameters.items() if n.startswith("theta.")}
+    W = {n.removeprefix("W."): p for n, p in parameters.items() if n.startswith("W.")}
+    z = _features(theta, x, problem.encoder.strides)
+    if isinstance(problem.encoder, GatedEncoder):
+        modulator = {n.removeprefix(MODULATOR): p for n, p in theta.items() if n.startswith(MODULATOR)}
+        m = _features(modulator, x, problem.encoder.strides)
+        z = z * torch.sigmoid(F.linear(m, theta["gate.weight"], theta["gate.bias"]))
+    return problem.head.logits(W, z)
+
+
+def _features(theta: Tensors, x: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """(n, c, h, w) -> (n, d) in float32 or wider, in the encoder's order."""
+    for layer, stride in enumerate(strides, 1):
+        w, b = theta[f"conv{layer}.weight"].to(x.dtype), theta[f"conv{layer}.bias"].to(x.dtype)
+        x = F.relu(F.conv2d(x, w, b, stride))
+    return x.permute(0, 2, 3, 1).flatten(1).to(theta["conv1.bias"].dtype)
