@@ -52,8 +52,9 @@ def test_every_example_comes_once(order: Any) -> None:
         assert (plan.positions(4) != places).any()
 
 
-def test_copies_see_their_own_classes_in_their_own_order() -> None:
-    plan = Plan(classes=4, samples=3, task_classes=2, order="task")
+@pytest.mark.parametrize("order", ["class", "task", "shuffled"])
+def test_copies_see_their_own_classes_in_their_own_order(order: Any) -> None:
+    plan = Plan(classes=4, samples=3, task_classes=2, order=order)
     given = streams(plan)
 
     class Spy(NCM):
@@ -64,6 +65,10 @@ def test_copies_see_their_own_classes_in_their_own_order() -> None:
         def observe(self, x: torch.Tensor, y: Any) -> None:
             self.saw.append((x, y))
             super().observe(x, y)
+
+        def observe_class(self, x: torch.Tensor, y: Any) -> None:
+            for i in range(x.shape[1]):
+                self.observe(x[:, i], y)
 
     spy = Spy(Head(WIDTH), NCMSettings(), (0, 1))
     assert list(feed(spy, given)) == [1, 2]

@@ -128,10 +128,10 @@ def test_holdout_scores_images_that_it_did_not_learn() -> None:
 
 
 def test_ties_go_to_the_smaller_rate_and_edges_are_flagged() -> None:
-    assert pick("stream", [0.1, 0.2, 0.3], [5.0, 7.0, 7.0], 1).rate == 0.2
-    assert not pick("stream", [0.1, 0.2, 0.3], [5.0, 7.0, 7.0], 1).at_edge
-    assert pick("stream", [0.1, 0.2, 0.3], [9.0, 7.0, 7.0], 1).at_edge
-    assert pick("stream", [0.1, 0.2, 0.3], [5.0, 7.0, 8.0], 1).at_edge
+    assert pick("stream", [0.1, 0.2, 0.3], [5.0, 7.0, 7.0], 1, 4).rate == 0.2
+    assert not pick("stream", [0.1, 0.2, 0.3], [5.0, 7.0, 7.0], 1, 4).at_edge
+    assert pick("stream", [0.1, 0.2, 0.3], [9.0, 7.0, 7.0], 1, 4).at_edge
+    assert pick("stream", [0.1, 0.2, 0.3], [5.0, 7.0, 8.0], 1, 4).at_edge
 
 
 def test_one_rate_needs_no_search() -> None:
@@ -173,5 +173,11 @@ def test_mistakes_are_named(change: dict[str, Any], words: str) -> None:
 def test_mistakes_of_the_model_are_named() -> None:
     with pytest.raises(UserError, match="W takes 15 features, but there are 16"):
         evaluate(clusters(), hidden_W(15), CONFIG)
-    with pytest.raises(UserError, match="but there are 4 base classes"):
-        evaluate(clusters(), W, replace(CONFIG, rule="base"), base=clusters(classes=4))
+
+
+def test_base_classes_that_are_fewer_are_all_used() -> None:
+    config = replace(CONFIG, rule="base")
+    result = evaluate(clusters(), W, config, base=clusters(classes=4))
+    longest = max(config.classes)
+    assert longest > 4
+    assert result.classes[longest].rate.classes == 4

@@ -94,6 +94,23 @@ def test_restored_in_the_middle_it_ends_in_the_same_bits(name: str, kind: str) -
 
 
 @every
+def test_a_class_at_once_is_its_examples_one_after_another(name: str, kind: str) -> None:
+    model = model_of(kind)
+    x, y = examples(model, 24)
+    order = [*range(0, 5), *range(6, 9), *range(12, 15), 5, *range(9, 12), *range(15, 24)]  # a class comes back
+    one, many = make(name, model_of(kind), (3, 8)), make(name, model_of(kind), (3, 8))
+    for first, last in ((0, 5), (5, 8), (8, 11), (11, 12), (12, 15), (15, 18), (18, 24)):
+        block = x[order[first:last]]
+        label = np.full(2, y[order[first]])
+        assert (y[order[first:last]] == label[0]).all()
+        for example in block:
+            one.observe(example.expand(2, *example.shape), label)
+        many.observe_class(block.expand(2, *block.shape), label)
+    assert one.steps == many.steps
+    torch.testing.assert_close(one.scores(torch.stack([x, x])), many.scores(torch.stack([x, x])), rtol=1e-4, atol=1e-4)
+
+
+@every
 def test_the_state_is_a_copy_and_predicting_changes_nothing(name: str, kind: str) -> None:
     learner = make(name, model_of(kind))
     x, y = examples(learner.model, 10)

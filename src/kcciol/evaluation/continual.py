@@ -93,8 +93,13 @@ def feed(learner: Learner, streams: Streams) -> Iterator[int]:
         labels, samples = plans[task, ..., 0], plans[task, ..., 1]  # (size, B)
         chosen = torch.from_numpy(ids[everyone, labels]).to(streams.train.device)
         places = torch.from_numpy(samples).to(streams.train.device)
-        for i in range(len(labels)):
-            learner.observe(streams.train[chosen[i], places[i]], labels[i])
+        if plan.order == "class":
+            for first in range(0, len(labels), plan.samples):
+                some = slice(first, first + plan.samples)
+                learner.observe_class(streams.train[chosen[some].T, places[some].T], labels[first])
+        else:
+            for i in range(len(labels)):
+                learner.observe(streams.train[chosen[i], places[i]], labels[i])
         learner.end_task()
         yield task + 1
 

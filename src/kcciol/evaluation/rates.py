@@ -27,6 +27,7 @@ class RateChoice:
     scores: dict[float, float]  # rate -> accuracy in percent, mean over the search trajectories; ascending rates
     trajectories: int
     at_edge: bool  # the best rate may lie outside the grid
+    classes: int  # in each of them
 
     def to_dict(self) -> dict[str, Any]:
         scores = [{"rate": rate, "score": score} for rate, score in self.scores.items()]
@@ -36,6 +37,7 @@ class RateChoice:
             "scores": scores,
             "trajectories": self.trajectories,
             "at_edge": self.at_edge,
+            "classes": self.classes,
         }
 
 
@@ -48,8 +50,9 @@ def choose_rate(
     """
     grid = sorted(set(config.rates))
     if len(grid) == 1:
-        return RateChoice(config.rule, grid[0], {}, 0, at_edge=False)
+        return RateChoice(config.rule, grid[0], {}, 0, at_edge=False, classes=0)
     learned, scored = search_images(novel, base, config, classes)
+    classes = min(classes, len(learned))  # base classes may be fewer: then as many as there are
     count = config.search_trajectories
     streams = draw(config.seed, "search", len(learned), classes, count).to(learned.device)
     start = Start(W, config, classes, "search", learned.shape[2])
@@ -63,13 +66,14 @@ def choose_rate(
     for copies, seen, head in learn_streams(streams, trajectories, rates, learned, start, config.optimizer):
         if seen == classes:
             results[copies] = accuracy(head, scored, streams[copies]).mean(-1)
-    return pick(config.rule, grid, results.view(count, len(grid)).mean(0).tolist(), count)
+    return pick(config.rule, grid, results.view(count, len(grid)).mean(0).tolist(), count, classes)
 
 
-def pick(rule: str, grid: list[float], scores: list[float], trajectories: int) -> RateChoice:
+def pick(rule: str, grid: list[float], scores: list[float], trajectories: int, classes: int) -> RateChoice:
     """The rate with the best score; of equal ones the smallest. grid is ascending."""
     best = scores.index(max(scores))  # index finds the first, hence the smallest
-    return RateChoice(rule, grid[best], dict(zip(grid, scores, strict=True)), trajectories, best in (0, len(grid) - 1))
+    edge = best in (0, len(grid) - 1)
+    return RateChoice(rule, grid[best], dict(zip(grid, scores, strict=True)), trajectories, edge, classes)
 
 
 def search_images(
@@ -86,7 +90,7 @@ def search_images(
         return train, novel.test[:, : config.test_samples]
     if base is None:
         raise UserError("evaluation.rule is 'base', but no base classes were given: give them, or choose 'holdout'.")
-    base.require("base", classes, config.train_samples, config.test_samples)
+    base.require("base", min(classes, len(base)), config.train_samples, config.test_samples)
     return base.train[:, : config.train_samples], base.test[:, : config.test_samples]
 
 

@@ -50,6 +50,10 @@ class Gaussian(ClassMeans):
         label, _ = self.add_example(x, y)
         self.rows[SQUARE].index_put_((self.every, label), x.double().square(), accumulate=True)
 
+    def _learn_class(self, x: Tensor, y: Labels) -> None:
+        label, _, _ = self.add_class(x, y)
+        self.rows[SQUARE][self.every, label] += x.double().square().sum(1)
+
     def posterior(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """n (B, classes, 1), the means (B, classes, d), a' (B, classes, 1) and b' (B, classes, d)."""
         n, means = self.rows[COUNT][:, : self.classes, None], self.means()

@@ -94,6 +94,11 @@ class Learner(ABC):
             self._learn(x, y)
         self.steps += 1
 
+    def observe_class(self, x: Tensor, y: Labels) -> None:
+        """Several examples of one class for each copy, x (B, m, ...), y (B,): the same as one after another."""
+        for i in range(x.shape[1]):
+            self.observe(x[:, i], y)
+
     def predict(self, x: Tensor) -> Tensor:
         """`scores` for inputs that are known to be good."""
         if self.classes == 0:

@@ -27,6 +27,9 @@ class NCM(ClassMeans):
     def _learn(self, x: Tensor, y: Labels) -> None:
         self.add_example(x, y)
 
+    def _learn_class(self, x: Tensor, y: Labels) -> None:
+        self.add_class(x, y)
+
     def _scores(self, x: Tensor) -> Tensor:
         means, z = self.means(), x.double()
         if self.choice("distance") == "cosine":

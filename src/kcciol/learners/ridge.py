@@ -63,6 +63,12 @@ class Ridge(ClassMeans):
         self.scatter.add(self.steps, phi)
         self._weights = None
 
+    def _learn_class(self, x: Tensor, y: Labels) -> None:
+        phi = self.phi(x)
+        self.add_class(phi, y)
+        self.scatter.add_many(phi)
+        self._weights = None
+
     def _restored(self) -> None:
         self._weights = None
 

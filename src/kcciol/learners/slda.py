@@ -49,6 +49,15 @@ class SLDA(ClassMeans):
         self.scatter.add(self.steps, ((x - mean) * (n / (n + 1)).sqrt()).to(x.dtype))
         self._weights = None
 
+    def _learn_class(self, x: Tensor, y: Labels) -> None:
+        """The scatter around the mean of the m new ones, and that of the two means: n m / (n + m) d d^T."""
+        _, before, old = self.add_class(x, y)
+        z, n, m = x.double(), before[:, None], x.shape[1]
+        mean = z.mean(1)
+        apart = (mean - old / n.clamp_min(1)) * (n * m / (n + m)).sqrt()
+        self.scatter.add_many(torch.cat([z - mean[:, None], apart[:, None]], 1).to(x.dtype))
+        self._weights = None
+
     def _restored(self) -> None:
         self._weights = None
 

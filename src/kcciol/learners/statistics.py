@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor
 
@@ -37,6 +39,24 @@ class ClassMeans(Learner):
         self.rows[COUNT][self.every, label] = before + 1
         return label, before
 
+    def add_class(self, z: Tensor, y: Labels) -> tuple[Tensor, Tensor, Tensor]:
+        """Take z (B, m, width), all of one class, into its sum; (label, count before, sum before) on the device."""
+        label = torch.from_numpy(y).to(self.device)
+        before, old = self.rows[COUNT][self.every, label], self.rows[MEAN][self.every, label]
+        self.rows[MEAN][self.every, label] = old + z.double().sum(1)
+        self.rows[COUNT][self.every, label] = before + z.shape[1]
+        return label, before, old
+
+    def observe_class(self, x: Tensor, y: Labels) -> None:
+        self._admit(y)
+        with torch.no_grad():
+            self._learn_class(x, y)
+        self.steps += x.shape[1]
+
+    @abstractmethod
+    def _learn_class(self, x: Tensor, y: Labels) -> None:
+        """`_learn` for several examples of one class, x (B, m, ...)."""
+
     def means(self) -> Tensor:
         """(B, classes, width), float64; zero where a copy has not seen the class."""
         n = self.classes
@@ -67,6 +87,12 @@ class Scatter:
         if place == self.wait - 1:
             self.state["scatter.sum"].baddbmm_(waiting.mT, waiting)
             waiting.zero_()
+
+    def add_many(self, v: Tensor) -> None:
+        """Take in vectors (B, m, width) at once."""
+        waiting = self.state["scatter.waiting"]
+        self.state["scatter.sum"].baddbmm_(waiting.mT, waiting).baddbmm_(v.mT, v)
+        waiting.zero_()
 
     def total(self) -> Tensor:
         """(B, width, width), float64."""
