@@ -84,62 +84,71 @@ def measure_learner(
 
     Base classes kept out of training are taken where there are any, else those that theta was trained on.
     """
+    if max(config.classes) > len(data.novel):
+        raise UserError(
+            f"The stream has {max(config.classes)} classes, but there are {len(data.novel)} novel ones: ask for fewer."
+        )
+    learner_type(name)(
+        model_of(representation, trains), candidates(name, fixed or {}, grid)[0]
+    )  # refuses what cannot be
+    known = data.validation if len(data.validation) else data.base
+    novel = examples(representation, data.novel, config, trains)
+    base = examples(representation, known, config, trains)
+    result = measure_on(novel, base, model_of(representation, trains), name, config, fixed, grid, say)
+    chosen_on = "base classes kept out of training" if len(data.validation) else "base classes trained on"
+    return {"learner": name, "trains": trains, "chosen_on": chosen_on, **result}
+
+
+def measure_on(
+    novel: Examples,
+    base: Examples,
+    model: Model,
+    name: str,
+    config: StreamConfig,
+    fixed: Mapping[str, Any] | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """The same for examples of whatever kind."""
     began = time.perf_counter()
     order: Order = "shuffled" if name == "approx-iid" else config.order
-    length = max(config.classes)
     for n in config.classes:
         if n % config.task_classes:
             raise UserError(
                 f"{n} classes are no whole number of tasks of {config.task_classes} classes: choose others."
             )
-    if length > len(data.novel):
-        raise UserError(f"The stream has {length} classes, but there are {len(data.novel)} novel ones: ask for fewer.")
-    known = data.validation if len(data.validation) else data.base
-    novel = examples(representation, data.novel, config, trains)
-    base = examples(representation, known, config, trains)
-    model = model_of(representation, trains)
-    settings = dict(fixed or {})
+    settings, length = dict(fixed or {}), max(config.classes)
     if name == "gaussian" and not {"alpha", "beta"} & set(settings):
         settings["alpha"], settings["beta"] = fit_prior(base.train)
-    options = candidates(name, settings, grid)
     search = config.plan(min(config.search_classes, length) // config.task_classes * config.task_classes, order)
-    choice = choose(name, model, options, base, search, config.search_trajectories)
+    choice = choose(name, model, candidates(name, settings, grid), base, search, config.search_trajectories)
     if say is not None and choice.scores:
         say(f"{name}: chose {describe(choice.settings)} in {choice.seconds:.1f} s")
     clock = time.perf_counter()
-    points = [] if order == "shuffled" else [n // config.task_classes for n in config.classes]
-    lengths = sorted(config.classes) if order == "shuffled" else [length]
     rows: dict[str, Any] = {}
-    for n in lengths:  # a shuffled stream has no prefixes: each length is a stream of its own
-        copies = [choice.settings] * config.trajectories
-        course = run_copies(
-            name, model, copies, range(config.trajectories), novel, config.plan(n, order), "report", points
-        )
-        at = (
-            {n: course.accuracy}
-            if order == "shuffled"
-            else {k * config.task_classes: course.at(k) for k in course.points}
-        )
-        rows |= {str(k): {**summarize(values).to_dict(), "by_trajectory": values.tolist()} for k, values in at.items()}
+    # a shuffled stream has no prefixes: each length is a stream of its own
+    for n in sorted(config.classes) if order == "shuffled" else [length]:
+        points = [] if order == "shuffled" else [n // config.task_classes for n in config.classes]
+        copies, numbers = [choice.settings] * config.trajectories, range(config.trajectories)
+        course = run_copies(name, model, copies, numbers, novel, config.plan(n, order), "report", points)
+        for k in course.points:
+            values = course.at(k)
+            cell = {**summarize(values).to_dict(), "by_trajectory": values.tolist()}
+            rows[str(k * config.task_classes)] = cell
     seconds = time.perf_counter() - clock
-    result = {
-        "learner": name,
-        "trains": trains,
+    if say is not None:
+        say(f"{name}: {rows[str(length)]['mean']:.1f} % after {length} classes, {seconds:.1f} s")
+    return {
         "classes": rows,
         "summary": {k: v.to_dict() for k, v in course.summary().items()},
         "forgetting_by_task": course.forgetting().mean(0).tolist(),
         "choice": choice.to_dict(),
-        "chosen_on": "base classes kept out of training" if len(data.validation) else "base classes trained on",
         "replay": learner_type(name).card.replay,
         "bytes": dict(course.memory),
         "seconds": seconds,
         "examples_per_second": config.trajectories * length * config.train_samples / seconds,
         "total_seconds": time.perf_counter() - began,
     }
-    if say is not None:
-        last = rows[str(length)]
-        say(f"{name}: {last['mean']:.1f} % after {length} classes, {seconds:.1f} s")
-    return result
 
 
 def parse_settings(name: str, words: Sequence[str]) -> dict[str, Any]:
