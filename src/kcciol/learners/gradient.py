@@ -120,7 +120,7 @@ class GradientLearner(Learner):
 
     def labels(self, y: Labels) -> Tensor:
         """(B,) on the host -> (B, 1) on the device."""
-        return torch.from_numpy(y).to(self.device)[:, None]
+        return torch.from_numpy(y[:, None]).to(self.device)
 
     def error_step(self, x: Tensor, y: Tensor, weights: Tensor | float = 1.0) -> None:
         """One step of the optimiser on the weighted cross-entropy of x (B, m, ...), y (B, m); weights (B or 1, m)."""

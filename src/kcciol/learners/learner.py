@@ -90,8 +90,7 @@ class Learner(ABC):
     def observe(self, x: Tensor, y: Labels) -> None:
         """`learn` for inputs that are known to be good."""
         self._admit(y)
-        with torch.no_grad():
-            self._learn(x, y)
+        self._learn(x.detach() if x.requires_grad else x, y)  # nothing else here asks for gradients
         self.steps += 1
 
     def observe_class(self, x: Tensor, y: Labels) -> None:
