@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from kcciol.errors import UserError
-from kcciol.learners.er import ReplayLearner, ReplaySettings
+from kcciol.learners.er import MemorySettings, ReplayLearner
 from kcciol.learners.learner import Card, Labels
 from kcciol.learners.memory import reservoir_slots
 
@@ -17,11 +18,14 @@ LOGITS = "logits.kept"
 
 
 @dataclass(frozen=True)
-class DERSettings(ReplaySettings):
+class DERSettings(MemorySettings):
     alpha: float = 0.1
-    """Weight of the squared distance to the logits that were kept, summed over classes, mean over examples."""
+    """Weight of the squared distance to the logits that were kept, summed over classes."""
     beta: float = 0.0
     """Weight of the cross-entropy of a second, independent draw; 0 is DER, which keeps no labels."""
+    weighting: Literal["joint", "additive"] = "additive"
+    """additive: the new example, plus alpha and beta times means over the replayed ones, as published. joint: alpha and
+    beta are weights of single examples, and the whole is divided by 1 + their number: with beta 1 it is ER's mean."""
     logits: Literal["before", "after"] = "before"
     """Keep the logits from before the step on the example (as published), or from after it."""
 
@@ -71,19 +75,20 @@ class DER(ReplayLearner):
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         label, k = self.labels(y), self.choice("replay")
-        first, second = self.kept.draw(self.steps, k, purpose=1), self.kept.draw(self.steps, k)
+        first = self.kept.draw(self.steps, k, purpose=1)
+        second = self.kept.draw(self.steps, k) if "y" in self.fields else None
         xs = [x[:, None]] + [self.kept.read("x", s) for s in (first, second) if s is not None]
         logits, tape = self.model.forward(self.parameters, torch.cat(xs, 1))
-        before = logits[:, 0, 1 : self.classes + 1].clone()
-        errors = [self.cross_entropy_error(logits[:, :1], label)]
-        if first is not None and second is not None:
-            n = first.shape[1]
-            errors.append(self._distance_error(logits[:, 1 : n + 1], first) * (self.alpha / n)[..., None])
-            again = self.kept.read("y", second) if "y" in self.fields else torch.zeros_like(second)
-            weight = (self.beta / n)[..., None]
-            errors.append(self.cross_entropy_error(logits[:, n + 1 :], again) * weight)
-            if "y" not in self.fields:
-                errors[-1].zero_()
+        before = logits[:, 0, 1:].clone()
+        joint = self.choice("weighting") == "joint"
+        n = 0 if first is None else first.shape[1]
+        new, each = (1 / (1 + n), 1 / (1 + n)) if joint else (1.0, 1 / max(n, 1))
+        errors = [self.cross_entropy_error(logits[:, :1], label) * new]
+        if first is not None:
+            errors.append(self._distance_error(logits[:, 1 : n + 1], first) * (self.alpha * each)[..., None])
+        if second is not None:
+            again = self.cross_entropy_error(logits[:, n + 1 :], self.kept.read("y", second))
+            errors.append(again * (self.beta * each)[..., None])
         self.descend(self.pull_back(tape, torch.cat(errors, 1)))
         self._keep(x, label[:, 0], before)
 
@@ -100,12 +105,12 @@ class DER(ReplayLearner):
             logits = self.model.logits(self.parameters, x[:, None])[:, 0, 1 : self.classes + 1]
         slots = reservoir_slots(self.keys, self.steps, self.kept.capacity)
         self.kept.put(slots, {"x": x, "y": label} if "y" in self.fields else {"x": x})
-        for copy, slot in enumerate(slots):
-            if slot >= 0:
-                self.rows[LOGITS][copy, :, slot] = torch.nan
-                self.rows[LOGITS][copy, : self.classes, slot] = logits[copy].masked_fill(
-                    ~self._seen_mask()[copy], torch.nan
-                )
+        copies = np.flatnonzero(slots >= 0)
+        if len(copies):
+            here, where = (torch.from_numpy(v).to(self.device) for v in (copies, slots[copies]))
+            kept = torch.full_like(self.rows[LOGITS][: len(copies), :, 0], torch.nan)
+            kept[:, : self.classes] = logits.masked_fill(~self._seen_mask(), torch.nan)[here]
+            self.rows[LOGITS][here, :, where] = kept
 
 
 class DERPP(DER):

@@ -15,11 +15,17 @@ from kcciol.learners.learner import Card, Labels
 
 
 @dataclass(frozen=True)
-class ReplaySettings(KeeperSettings, GradientSettings):
+class MemorySettings(KeeperSettings, GradientSettings):
     """Every method with a memory has these."""
 
     replay: int = 10
     """Examples replayed at each step."""
+
+
+@dataclass(frozen=True)
+class ReplaySettings(MemorySettings):
+    """And those with one loss over new and replayed examples these."""
+
     weighting: Literal["joint", "additive"] = "joint"
     """joint: one mean over the new and the replayed examples; additive: the new one, plus `replay_weight` times the
     mean of the others (which gives a single new example the weight of all the others together)."""
@@ -30,7 +36,7 @@ class ReplaySettings(KeeperSettings, GradientSettings):
 class ReplayLearner(Keeper, GradientLearner):
     """A gradient learner with a reservoir."""
 
-    settings_type = ReplaySettings
+    settings_type = MemorySettings
 
     def _setup(self) -> None:
         super()._setup()
@@ -53,6 +59,7 @@ class ER(ReplayLearner):
     """One step on the new example and `replay` drawn from a reservoir."""
 
     card = Card("replays examples from a reservoir", "Chaudhry et al. 2019", replay=True)
+    settings_type = ReplaySettings
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         label = self.labels(y)

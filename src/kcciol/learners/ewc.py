@@ -11,7 +11,7 @@ from torch import Tensor
 from kcciol.errors import UserError
 from kcciol.learners.gradient import GradientLearner, GradientSettings
 from kcciol.learners.learner import Card, Labels
-from kcciol.learners.model import Dense, LowRank, per_copy
+from kcciol.learners.model import Dense, Head, LowRank, per_copy
 
 FISHER, CENTRE, TASK = "fisher.", "centre.", "task."
 _TINY = 1e-38
@@ -41,6 +41,8 @@ class EWC(GradientLearner):
         self.strength = self.column("strength").to(self.rate)
         if bool((self.strength < 0).any()):
             raise UserError(f"strength is {self.strength.min().item():g}, but must be 0 or more.")
+        if self.choice("fisher") == "label" and not isinstance(self.model, Head):
+            raise UserError("EWC's fisher 'label' is for linear heads on a frozen network: choose 'stream'.")
         self.minus = torch.full_like(self.rate, -1)
         for prefix in (FISHER, CENTRE, TASK):
             self.add_group(prefix)
@@ -88,8 +90,6 @@ class EWC(GradientLearner):
     def _own_fisher(self, x: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """The mean over labels drawn from the model itself of the squared gradient, for a linear head: row c's error is
         p_c - 1 with probability p_c and p_c otherwise, whose mean square is p_c (1 - p_c)."""
-        if set(self.parameters) != {"weight", "bias"}:
-            raise UserError("EWC's fisher 'label' is for linear heads on a frozen network: choose 'stream'.")
         offset, count = self._offset()
         p = (logits + offset).softmax(-1)[:, 0]
         p = torch.cat([p[:, :1] / count, p[:, 1:]], 1)

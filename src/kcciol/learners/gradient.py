@@ -39,6 +39,9 @@ class GradientLearner(Learner):
 
     def _setup(self) -> None:
         super()._setup()
+        for name in ("reserve", "outputs"):
+            if self.choice(name) < 0:
+                raise UserError(f"{name} is {self.choice(name)}, but must be 0 or more.")
         self.rate = self.column("rate")
         if not bool((self.rate > 0).all()):
             raise UserError(f"The rate is {self.rate.min().item():g}, but must be above 0.")

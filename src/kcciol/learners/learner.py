@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kcciol.config import from_dict
 from kcciol.errors import UserError
 from kcciol.learners.model import Model
 
@@ -44,6 +45,15 @@ class Settings:
     """Numbers may differ from copy to copy; everything else is the same for all."""
 
 
+def check_settings(settings: Settings) -> None:
+    """Refuse values of another type, words that are not a choice, and numbers that are not finite."""
+    values = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
+    for name, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{name} is {value}, but must be a finite number.")
+    from_dict(type(settings), values)
+
+
 class Learner(ABC):
     """B copies of a method. A method keeps its tensors in `state` or, those with a row for each class, in `rows`."""
 
@@ -62,6 +72,8 @@ class Learner(ABC):
         self.settings = list(settings) if isinstance(settings, Sequence) else [settings] * self.copies
         self.keys, self.everyone = np.asarray(keys, dtype=np.int64), np.arange(self.copies)
         assert len(self.settings) == self.copies
+        for one in set(self.settings):
+            check_settings(one)
         for name in (f.name for f in dataclasses.fields(self.settings[0])):
             values = {getattr(s, name) for s in self.settings}
             assert len(values) == 1 or all(type(v) is float for v in values), f"{name} must be the same for all copies"

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from kcciol.errors import UserError
-from kcciol.learners.er import ReplayLearner, ReplaySettings
+from kcciol.learners.er import MemorySettings, ReplayLearner
 from kcciol.learners.learner import Card, Labels
 from kcciol.learners.model import Parameters, per_copy
 
 
 @dataclass(frozen=True)
-class MERSettings(ReplaySettings):
+class MERSettings(MemorySettings):
     batches: int = 1
     """Passes over the new example and newly drawn ones."""
     within: float = 1.0
@@ -33,6 +33,9 @@ class MER(ReplayLearner):
         super()._setup()
         if self.adam:
             raise UserError("MER goes back a part of its way, which leaves Adam's moments behind: use optimizer 'sgd'.")
+        for name in ("within", "across"):
+            if bool((self.column(name) < 0).any()):
+                raise UserError(f"{name} is {self.column(name).min().item():g}, but must be 0 or more.")
         if self.choice("batches") < 1:
             raise UserError(f"batches is {self.choice('batches')}, but must be at least 1.")
 
