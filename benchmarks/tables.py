@@ -23,7 +23,7 @@ import torch.nn.functional as F
 import tyro
 
 from kcciol.atomic import write_json
-from kcciol.compare import StreamConfig, measure_learner, measure_on, with_record
+from kcciol.compare import StreamConfig, measure_learner, measure_on, with_record, world
 from kcciol.config import Config, EvaluationConfig, preset, to_dict
 from kcciol.data import load as load_data
 from kcciol.data.classset import Splits
@@ -81,7 +81,7 @@ def first_order(config: Config) -> Config:
 
 def ours_but_first_order(config: Config) -> Config:
     """MRCL with our trajectories, remember set, reset and steps; what is left of it is its first-order gradient."""
-    return first_order(replace(config, meta=replace(config.meta, reset="zero"), phase1=longer(config)))
+    return first_order(config)
 
 
 def ours_but_together(config: Config) -> Config:
@@ -106,7 +106,7 @@ COLUMNS = {
     "oml-first": Column("omniglot-paper", "oml", first_order),
     "oml": Column("omniglot-paper", "oml"),
     "maml-rep-same": Column("omniglot", "maml-rep", ours_but_together),
-    "mrcl-same": Column("omniglot", "mrcl", ours_but_first_order),
+    "mrcl-same": Column("omniglot", "phase1", ours_but_first_order),
     "oml-same": Column("omniglot", "phase1"),
     "anml": Column("omniglot-paper", "anml"),
     "kcciol-paper": Column("omniglot-paper", "kcciol"),
@@ -160,7 +160,7 @@ def table1(representation: Representation, data: Splits, options: Options) -> di
         stream = streams(options, classes=CLASSES, trajectories=50)
         rates = (3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
         fixed = {"optimizer": "adam", "reserve": 100}
-        return measure_learner(representation, data, "online", stream, "all", fixed, {"rate": rates})
+        return measure_learner(world(representation, data, stream, "all"), "online", stream, fixed, {"rate": rates})
     return algorithm4(representation, data, options, CLASSES, "adam")
 
 
@@ -183,16 +183,15 @@ def streams(options: Options, **sizes: Any) -> StreamConfig:
     return replace(config, classes=small, trajectories=2, search_trajectories=2, search_classes=5)
 
 
-HEADS = {"ncm": {}, "gaussian": {"form": "map"}, "slda": {}, "ridge": {}}
+HEADS: dict[str, dict[str, Any]] = {"ncm": {}, "gaussian": {"form": "map"}, "slda": {}, "ridge": {}}
 
 
 def heads(representation: Representation, data: Splits, options: Options) -> dict[str, Any]:
     """Six heads on the same features, after 200 and 600 classes; for scratch the floor of raw pixels too."""
     stream = streams(options, classes=(200, 600), trajectories=50)
-    found = {
-        "online-sgd": algorithm4(representation, data, options, (200, 600), "sgd"),
-        **{name: measure_learner(representation, data, name, stream, fixed=fixed) for name, fixed in HEADS.items()},
-    }
+    where = world(representation, data, stream)
+    found = {"online-sgd": algorithm4(representation, data, options, (200, 600), "sgd")}
+    found |= {name: measure_learner(where, name, stream, fixed) for name, fixed in HEADS.items()}
     if representation.config.representation == "scratch":
         novel, base = (pixels(part, stream) for part in (data.novel, data.validation))
         found["pixels"] = measure_on(novel, base, Head(novel.train.shape[2]), "ncm", stream)
@@ -215,12 +214,15 @@ def continual(task_classes: int, tasks: int) -> Callable[[Representation, Splits
     def part(representation: Representation, data: Splits, options: Options) -> dict[str, Any]:
         order: Any = "task" if task_classes > 1 else "class"
         sizes = {"classes": (task_classes * tasks,), "task_classes": task_classes, "order": order, "trajectories": 10}
-        stream = streams(options, **sizes, search_classes=task_classes * min(tasks, HELD_OUT // task_classes))
+        searched = task_classes * min(tasks, HELD_OUT // task_classes)
+        stream = streams(options, **sizes, search_classes=searched, budget_images=200)
         cells: dict[str, Any] = {}
         whole = representation.config.representation == "pretrained"
-        for trains in ("head", "all") if whole else ("head",):
+        kinds: tuple[Any, ...] = ("head", "all") if whole else ("head",)
+        for trains in kinds:
+            where = world(representation, data, stream, trains)
             for row, name in LEARNERS.items():
-                cells[f"{row}, {trains}"] = measure_learner(representation, data, name, stream, trains, say=say)
+                cells[f"{row}, {trains}"] = measure_learner(where, name, stream, say=say)
         return {"cells": cells}
 
     return part
@@ -291,6 +293,10 @@ def tables(options: Options) -> dict[str, Any]:
     if found["table1"]:
         made["table1"] = frame("table1", cells1(found["table1"]), found["table1"])
     if found["heads"]:
+        for column, results in found["heads"].items():
+            for result, one in zip(results, found["table1"].get(column, []), strict=False):
+                kept = {n: c for n, c in one["classes"].items() if n in result["heads"]["ncm"]["classes"]}
+                result["heads"]["online-adam"] = {"classes": kept}
         made["heads"] = {
             "title": "Omniglot, representations x heads, held-out images",
             "axis": "classes, then representation",

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from kcciol import cli
-from kcciol.compare import StreamConfig, measure_learner, parse_settings
+from kcciol.compare import StreamConfig, check_learner, measure_learner, parse_settings, within_budget
+from kcciol.compare import world as make_world
 from kcciol.config import preset
 from kcciol.data import load
 from kcciol.errors import UserError
@@ -55,7 +56,9 @@ def test_every_learner_that_fits_can_be_measured(name: str, world: tuple[Represe
     trains: Any = "head" if name in fitting("head") else "all"
     few = {k: v[:2] for k, v in list(GRIDS[name].items())[:1]}
     fixed = {"tune_steps": 2} if name == "merlin" else {"anchor_steps": 2, "tune_steps": 2} if name == "hal" else {}
-    result = measure_learner(representation, data, name, SMALL, trains, fixed, few)
+    where = make_world(representation, data, SMALL, trains)
+    check_learner(where, name, fixed)
+    result = measure_learner(where, name, SMALL, fixed, few)
     assert list(result["classes"]) == ["3", "6"]
     assert result["classes"]["6"]["n"] == 3
     assert len(result["choice"]["scores"]) == (2 if few else 0)
@@ -135,23 +138,63 @@ def test_the_command_line_compares_and_lists(
     folder = train(replace(config, **steps), data.base, tmp_path / "run", quiet=True)  # type: ignore[arg-type]
     words = ["evaluate", str(folder.path), "--classes", "3", "--trajectories", "2"]
     words += ["--train-samples", "5", "--test-samples", "3"]
-    assert cli.main([*words, "--compare", "ncm", "gaussian"]) == 0
-    written = json.loads((folder.path / "evaluation-compare-phase1.json").read_text())
+    assert cli.main([*words, "--compare", "ncm", "gaussian", "ncm"]) == 0
+    (path,) = folder.path.glob("evaluation-compare-phase1-*.json")
+    written = json.loads(path.read_text())
     assert set(written["learners"]) == {"ncm", "gaussian"}
-    assert {"config", "stream", "record"} <= set(written)
-    assert cli.main([*words, "--learner", "er", "--set", "rate=0.1", "reserve=3", "slots=4"]) == 0
+    assert {"config", "stream", "record", "representation", "untrained"} <= set(written)
+    for more in (["slots=4"], ["slots=5"]):
+        assert cli.main([*words, "--learner", "er", "--set", "rate=0.1", "reserve=3", *more]) == 0
+    assert len(list(folder.path.glob("evaluation-er-phase1-*.json"))) == 2
+    assert cli.main([*words, "--learner", "ncm", "--untrained", "--out", str(tmp_path / "u.json")]) == 0
+    assert json.loads((tmp_path / "u.json").read_text())["untrained"]
+    assert cli.main([*words, "--learner", "ncm", "--split", "validation", "--out", str(tmp_path / "v.json")]) == 0
+    assert json.loads((tmp_path / "v.json").read_text())["learners"]["ncm"]["chosen_on"] == "base classes trained on"
     assert "er" in capsys.readouterr().out
     bad = [
         (["--learner", "magic"], "There is no learner"),
         (["--learner", "podnet"], "PODNet trains the whole network"),
+        (["--compare", "ncm", "podnet", "--out", str(tmp_path / "w.json")], "PODNet trains the whole network"),
         (["--learner", "er", "--set", "slots=0"], "slots is 0"),
+        (["--learner", "er", "--set", "rate=inf"], "rate is inf"),
+        (["--learner", "er", "--set", "reserve=-1"], "reserve is -1"),
         (["--compare", "er", "ncm", "--set", "slots=3"], "--set is for one learner"),
         (["--learner", "ncm", "--classes", "99"], "99 classes"),
         (["--learner", "ncm", "--task-classes", "2"], "no whole number of tasks"),
+        (["--learner", "ncm", "--rates", "0.1"], "--rates belongs to the head of Algorithm 4"),
+        (["--trains", "all"], "--trains goes with --learner"),
     ]
     for more, message in bad:
         assert cli.main([*words, *more]) == 2
         assert message in capsys.readouterr().err
+    assert not (tmp_path / "w.json").exists()
     for what in ("representations", "presets"):
         assert cli.main(["list", what]) == 0
     assert "kcciol-o" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["er", "mer", "der", "der++", "gss", "gss-iqp", "hal", "merlin"])
+def test_a_budget_in_bytes_is_kept_and_used(name: str, world: tuple[Representation, Any]) -> None:
+    representation, data = world
+    config = replace(SMALL, budget_images=60, search_trajectories=1, trajectories=1)
+    where = make_world(representation, data, config)
+    chosen = within_budget(where, name, config, {})
+    few = {k: v[:1] for k, v in GRIDS[name].items()}
+    known = LEARNERS[name].settings_type.__dataclass_fields__
+    cheap: dict[str, Any] = {k: 1 for k in ("tune_steps", "anchor_steps", "epochs") if k in known}
+    result = measure_learner(where, name, config, cheap, few)
+    budget, unit = 60 * 28 * 28, "ring" if name == "hal" else "slots"
+    assert result["choice"]["settings"][unit] == chosen[unit]
+    kept = sum(result["bytes"].values())
+    assert result["within_budget"] == (kept <= budget) == (name != "merlin")  # whose generator alone is larger
+    if name not in ("hal", "merlin", "gss-iqp"):
+        each = kept / min(chosen[unit], 6 * 5)  # in a stream of 30 examples
+        assert budget - 1.2 * each * chosen[unit] < each
+    assert within_budget(where, "ncm", config, {}) == {}
+    assert within_budget(where, name, config, {unit: 3}) == {}
+
+
+def test_classes_that_were_trained_on_are_refused(world: tuple[Representation, Any]) -> None:
+    representation, data = world
+    with pytest.raises(UserError, match="were trained on"):
+        make_world(representation, replace(data, novel=data.base), SMALL)

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from kcciol import cli
-from kcciol.config import Config, from_dict, preset, to_dict
+from kcciol.config import Config, from_dict, preset, to_dict, to_toml
 from kcciol.data import load
 from kcciol.engine import checkpoint
 from kcciol.errors import UserError
 from kcciol.measure import measure_file
 from kcciol.meta.phases import train
-from kcciol.representations import REPRESENTATIONS, with_method
+from kcciol.representations import REPRESENTATIONS, check_label, with_method
 
 
 def small(name: str) -> Config:
@@ -119,6 +119,34 @@ def test_settings_that_contradict_each_other_are_refused(changes: dict[str, dict
         from_dict(Config, values)
 
 
-def test_maml_rep_needs_a_linear_head() -> None:
+def test_a_label_that_lies_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in REPRESENTATIONS:
+        check_label(with_method(preset("quickstart"), name))
+    for name in ("mrcl", "oml", "pretrained", "srnn", "maml-rep", "anml", "scratch", "kcciol-o", "gamma0", "lambda0"):
+        with pytest.raises(UserError, match=f"representation is '{name}'"):
+            check_label(replace(preset("quickstart"), representation=name))
+    with pytest.raises(UserError, match="representation is 'kcciol'"):
+        check_label(replace(with_method(preset("quickstart"), "pretrained"), representation="kcciol"))
+    with pytest.raises(UserError, match="already"):
+        with_method(with_method(preset("quickstart"), "oml"), "kcciol")
+    path = tmp_path / "mine.toml"
+    path.write_text(to_toml(replace(preset("quickstart"), representation="mrcl")))
+    assert cli.main(["train", str(path), "--out", str(tmp_path / "run")]) == 2
+    assert "not that method's" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_epochs_are_epochs_whatever_the_batch() -> None:
+    config = preset("omniglot")
+    for classes, samples, batch in ((963, 20, 256), (64, 600, 256), (80, 20, 64)):
+        data = replace(config.data, base_classes=classes, train_samples=samples)
+        pretrained = with_method(replace(config, data=data), "pretrained")
+        assert pretrained.trajectory.remember == batch
+        assert pretrained.total_steps * batch / (classes * samples) == pytest.approx(30, rel=0.05)
+
+
+def test_maml_rep_needs_a_linear_head(tmp_path: Path) -> None:
+    config = with_method(small("kcciol"), "maml-rep")
     with pytest.raises(UserError, match="linear W"):
-        with_method(preset("omniglot-literal"), "maml-rep")
+        train(replace(config, net=replace(config.net, hidden=4)), load(config.data).base, tmp_path / "r", quiet=True)
+    assert not (tmp_path / "r").exists()

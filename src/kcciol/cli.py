@@ -192,7 +192,7 @@ def train(words: Sequence[str]) -> int:
     if method is not None and method != before:
         start = dataclasses.replace(start, config=representations.with_method(start.config, method))
     options = _parse(TrainOptions, "train", words, start)
-    representations.representation(options.config.representation)
+    representations.check_label(options.config)
     path = options.out
     if path == TrainOptions.out:
         name = Path(options.preset).stem + (f"-{method}" if method not in (None, before) else "")
@@ -263,6 +263,9 @@ class EvaluateOptions:
     """With --learner: settings that are not to be chosen, as name=value (slots=500 optimizer=adam)."""
     task_classes: int = 1
     """With --learner or --compare: classes in a task."""
+    budget_images: int = 0
+    """With --learner or --compare: replay learners keep as many examples as fit into the bytes of so many images; 0
+    leaves their number to their settings."""
     order: Literal["class", "task", "shuffled"] = "class"
     """With --learner or --compare: examples come class after class, in random order within a task, or all shuffled."""
     evaluation: Annotated[EvaluationConfig, arg(name="")] = field(default_factory=EvaluationConfig)
@@ -289,6 +292,7 @@ def evaluate(words: Sequence[str]) -> int:
     if options.evaluation != saved.config.evaluation:  # results of other settings stand side by side
         name += "-" + hashlib.sha256(repr(options.evaluation).encode()).hexdigest()[:6]
     target = options.out or path.parent / f"evaluation-{name}{'' if options.split == 'novel' else '-validation'}.json"
+    _refuse_unused(options, saved.config.evaluation)
     if options.learner or options.compare is not None:
         return _evaluate_learners(options, path)
     require_json(target)
@@ -307,18 +311,16 @@ def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
     from kcciol.data import load as load_data
     from kcciol.engine.execute import pick_device
     from kcciol.learners import fitting, learner_type
+    from kcciol.representation import Representation
     from kcciol.representation import load as load_representation
 
     names = list(options.compare or (fitting(options.trains) if options.compare is not None else ()))
-    names += [options.learner] if options.learner and options.learner not in names else []
+    names = list(dict.fromkeys([*names, *([options.learner] if options.learner else [])]))
     for name in names:
         learner_type(name)
     if options.set and len(names) > 1:
         raise UserError("--set is for one learner: name it by --learner, without --compare.")
     fixed = compare.parse_settings(names[0], options.set)
-    kind = f"compare-{path.stem}" if options.compare is not None else f"{options.learner}-{path.stem}"
-    target = options.out or path.parent / f"evaluation-{kind}{'-all' if options.trains == 'all' else ''}.json"
-    require_json(target)
     e = options.evaluation
     config = compare.StreamConfig(
         classes=e.classes,
@@ -327,32 +329,58 @@ def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
         train_samples=e.train_samples,
         test_samples=e.test_samples,
         trajectories=e.trajectories,
+        budget_images=options.budget_images,
         seed=e.seed,
     )
-    representation = load_representation(path, pick_device(options.device))
+    name = f"{options.learner or 'compare'}-{'untrained' if options.untrained else path.stem}"
+    unlike = hashlib.sha256(repr((config, options.trains, options.split, fixed, names)).encode()).hexdigest()[:6]
+    target = options.out or path.parent / f"evaluation-{name}-{unlike}.json"
+    require_json(target)
+    device = pick_device(options.device)
+    representation = load_representation(path, device)
     data_config = representation.config.data
     data = load_data(dataclasses.replace(data_config, root=options.root) if options.root else data_config)
-    results = {
-        name: compare.measure_learner(representation, data, name, config, options.trains, fixed, say=_say)
-        for name in names
-    }
+    if options.untrained:
+        representation = Representation.untrained(representation.config, data.base, device)
+    where = compare.world(representation, data, config, options.trains, options.split)
+    for name in names:
+        compare.check_learner(where, name, fixed)
+    about: dict[str, Any] = {"representation": f"{path.parent.name}/{path.name}"}
+    about |= {"untrained": options.untrained, "split": options.split}
+    results: dict[str, dict[str, Any]] = {}
+    for name in names:
+        results[name] = compare.measure_learner(where, name, config, fixed, say=_say)
+        write_json(target, compare.with_record({**about, "learners": results}, representation, config))
     out.print(_learner_table(results, sorted(e.classes)))
-    chosen_on = results[names[0]]["chosen_on"]
-    out.print(f"{e.trajectories} streams each, ± 95 % interval, held-out images; settings chosen on {chosen_on}.")
-    write_json(target, compare.with_record({"learners": results}, representation, config))
+    out.print(f"{e.trajectories} streams each, ± 95 % interval, held-out images; settings chosen on {where.chosen_on}.")
     out.print(f"wrote {target}")
     return 0
 
 
+def _refuse_unused(options: EvaluateOptions, evaluation: EvaluationConfig) -> None:
+    """Options that would do nothing are mistakes."""
+    if not options.learner and options.compare is None:
+        for name in ("trains", "set", "task_classes", "order", "budget_images"):
+            if getattr(options, name) != getattr(EvaluateOptions(options.run), name):
+                raise UserError(f"--{name.replace('_', '-')} goes with --learner or --compare: name one.")
+        return
+    for name in ("rates", "rule", "optimizer", "start", "reinit", "outputs", "search_trajectories", "curve_points"):
+        if getattr(options.evaluation, name) != getattr(evaluation, name):
+            raise UserError(
+                f"--{name.replace('_', '-')} belongs to the head of Algorithm 4: with --learner, settings are chosen "
+                "on base classes or given by --set."
+            )
+
+
 def _learner_table(results: dict[str, dict[str, Any]], classes: Sequence[int]) -> Table:
     """The best first."""
-    table = Table("learner", *(f"{n} classes" for n in classes), "forgetting", "keeps", "examples/s")
+    table = Table("learner", *(f"{n} classes" for n in classes), "forgetting", "keeps", "seconds")
     for name, result in sorted(results.items(), key=lambda item: -float(item[1]["summary"]["test"]["mean"])):
         cells = [result["classes"][str(n)] for n in classes]
         shown = [f"{c['mean']:.1f}" + (f" ± {c['ci95']:.1f}" if c["ci95"] is not None else "") for c in cells]
         kept = f"{sum(result['bytes'].values()) / 1e6:.2f} MB" + (", examples" if result["replay"] else "")
-        speed = f"{result['examples_per_second']:.0f}"
-        table.add_row(name, *shown, f"{result['summary']['forgetting']['mean']:.1f}", kept, speed)
+        lost = f"{result['summary']['forgetting']['mean']:.1f}" if "forgetting" in result["summary"] else "-"
+        table.add_row(name, *shown, lost, kept, f"{result['total_seconds']:.1f}")
     return table
 
 

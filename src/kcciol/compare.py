@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from kcciol.config import from_dict, to_dict
 from kcciol.data.classset import ClassSet, Splits
+from kcciol.engine.execute import set_precision
 from kcciol.engine.record import record
 from kcciol.errors import UserError
-from kcciol.evaluation.choose import Examples, candidates, choose, run_copies
+from kcciol.evaluation.choose import Examples, candidates, choose, grid_of, run_copies
 from kcciol.evaluation.continual import Order, Plan
 from kcciol.evaluation.metrics import summarize
 from kcciol.learners import learner_type
 from kcciol.learners.gaussian import fit_prior
+from kcciol.learners.learner import Settings, check_settings
 from kcciol.learners.model import Head, Model, Network
 from kcciol.representation import Representation
 
 Trained = Literal["head", "all"]
+Split = Literal["novel", "validation"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,8 @@ class StreamConfig:
     """Streams of base classes that settings are chosen on."""
     search_classes: int = 100
     """Classes in them (fewer when there are fewer)."""
+    budget_images: int = 0
+    """If above 0: replay learners keep as many examples as fit into the bytes of so many images."""
     seed: int = 0
     """Draws the streams."""
 
@@ -70,33 +78,94 @@ def model_of(representation: Representation, trains: Trained) -> Model:
     return Network(representation.config.net, problem.encoder.image_shape, theta)
 
 
+@dataclass(frozen=True)
+class World:
+    """What learners of one kind are measured on, made once for all of them."""
+
+    novel: Examples
+    base: Examples
+    model: Model
+    trains: Trained
+    chosen_on: str
+    image_bytes: int  # of one image, which budgets are counted in
+
+
+def world(
+    representation: Representation, data: Splits, config: StreamConfig, trains: Trained = "head", split: Split = "novel"
+) -> World:
+    """Examples to learn, and base classes to choose settings on: those kept out of training where there are any, else
+    those that theta was trained on. With split "validation" the held-out base classes are what is learned."""
+    where = representation.Theta.device
+    set_precision(dataclasses.replace(representation.config.engine, precision="float32"), where)
+    classes = data.novel if split == "novel" else data.validation
+    if max(config.classes) > len(classes):
+        raise UserError(
+            f"The stream has {max(config.classes)} classes, but there are {len(classes)} {split} ones: ask for fewer."
+        )
+    representation.refuse_known(classes, split)
+    held_out = len(data.validation) and split == "novel"
+    novel = examples(representation, classes, config, trains)
+    base = examples(representation, data.validation if held_out else data.base, config, trains)
+    chosen_on = "base classes kept out of training" if held_out else "base classes trained on"
+    return World(novel, base, model_of(representation, trains), trains, chosen_on, math.prod(data.base.image_shape))
+
+
 def measure_learner(
-    representation: Representation,
-    data: Splits,
+    where: World,
     name: str,
     config: StreamConfig,
-    trains: Trained = "head",
     fixed: Mapping[str, Any] | None = None,
     grid: Mapping[str, Sequence[Any]] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Choose the learner's settings on base classes, then let it learn novel ones; JSON-ready, without the record.
+    """Choose the learner's settings on base classes, then let it learn novel ones; JSON-ready, without the record."""
+    grid = grid_of(name, where.trains) if grid is None else grid
+    settings = dict(fixed or {})
+    if config.budget_images:
+        settings |= within_budget(where, name, config, settings)
+    result = measure_on(where.novel, where.base, where.model, name, config, settings, grid, say)
+    if config.budget_images:
+        budget = config.budget_images * where.image_bytes
+        result |= {"budget_bytes": budget, "within_budget": sum(result["bytes"].values()) <= budget}
+    return {"learner": name, "trains": where.trains, "chosen_on": where.chosen_on, **result}
 
-    Base classes kept out of training are taken where there are any, else those that theta was trained on.
-    """
-    if max(config.classes) > len(data.novel):
-        raise UserError(
-            f"The stream has {max(config.classes)} classes, but there are {len(data.novel)} novel ones: ask for fewer."
-        )
-    learner_type(name)(
-        model_of(representation, trains), candidates(name, fixed or {}, grid)[0]
-    )  # refuses what cannot be
-    known = data.validation if len(data.validation) else data.base
-    novel = examples(representation, data.novel, config, trains)
-    base = examples(representation, known, config, trains)
-    result = measure_on(novel, base, model_of(representation, trains), name, config, fixed, grid, say)
-    chosen_on = "base classes kept out of training" if len(data.validation) else "base classes trained on"
-    return {"learner": name, "trains": trains, "chosen_on": chosen_on, **result}
+
+def check_learner(where: World, name: str, fixed: Mapping[str, Any]) -> None:
+    """Refuse a learner that does not go with what is trained, or settings that cannot be."""
+    learner_type(name)(where.model, candidates(name, fixed, grid_of(name, where.trains))[0])
+
+
+def within_budget(where: World, name: str, config: StreamConfig, fixed: Mapping[str, Any]) -> dict[str, int]:
+    """The number of examples that a replay learner may keep in the bytes of `budget_images` images, all else that it
+    keeps counted, but at least one; nothing for learners that keep none."""
+    method = learner_type(name)
+    kind = method.settings_type
+    unit = next((n for n in ("slots", "ring") if n in {f.name for f in dataclasses.fields(kind)}), None)
+    if unit is None or unit in fixed:
+        return {}
+    classes, budget = max(config.classes), config.budget_images * where.image_bytes
+    quick: dict[str, Any] = {n: 0 for n in ("tune_steps", "anchor_steps", "epochs") if n in kind.__dataclass_fields__}
+
+    def kept(count: int) -> int:
+        """Bytes of a learner that has just been filled with so many examples, of all classes."""
+        values: dict[str, Any] = {**fixed, **quick}
+        learner = method(where.model, kind(**values, **{unit: count}))
+        example = where.novel.train[:1, 0].cpu()
+        for i in range(count * classes if unit == "ring" else count):
+            learner.observe(example, np.array([i % classes]))
+        learner.end_task()
+        return sum(learner.memory().values())
+
+    few, more = (1, 2) if unit == "ring" else (classes, 2 * classes)
+    first = kept(few)
+    each = (kept(more) - first) // (more - few)
+    wait = settings_default(kind, fixed, "recent")  # examples that wait beside the memory
+    return {unit: max(1, few + (budget - first) // each - wait)}
+
+
+def settings_default(kind: type[Settings], fixed: Mapping[str, Any], name: str) -> int:
+    """A setting as it will be; 0 where there is none of this name."""
+    return int(fixed.get(name, getattr(kind(), name, 0)))
 
 
 def measure_on(
@@ -118,8 +187,9 @@ def measure_on(
                 f"{n} classes are no whole number of tasks of {config.task_classes} classes: choose others."
             )
     settings, length = dict(fixed or {}), max(config.classes)
-    if name == "gaussian" and not {"alpha", "beta"} & set(settings):
-        settings["alpha"], settings["beta"] = fit_prior(base.train)
+    if name == "gaussian":
+        alpha, beta = fit_prior(base.train)
+        settings = {"alpha": alpha, "beta": beta} | settings
     search = config.plan(min(config.search_classes, length) // config.task_classes * config.task_classes, order)
     choice = choose(name, model, candidates(name, settings, grid), base, search, config.search_trajectories)
     if say is not None and choice.scores:
@@ -146,7 +216,6 @@ def measure_on(
         "replay": learner_type(name).card.replay,
         "bytes": dict(course.memory),
         "seconds": seconds,
-        "examples_per_second": config.trajectories * length * config.train_samples / seconds,
         "total_seconds": time.perf_counter() - began,
     }
 
@@ -164,7 +233,7 @@ def parse_settings(name: str, words: Sequence[str]) -> dict[str, Any]:
             found[key] = {int: int, float: float}.get(hints.get(key, str), str)(text)
         except ValueError:
             raise UserError(f"{key} is {text!r}, but must be a number.") from None
-    from_dict(kind, found, name)  # refuses what is not there
+    check_settings(from_dict(kind, found, name))
     return found
 
 

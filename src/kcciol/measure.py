@@ -51,12 +51,7 @@ def measure(
     classes = data.novel if split == "novel" else data.validation
     if len(classes) == 0:
         raise UserError(f"There are no {split} classes: train with data.{split}_classes above 0.")
-    seen = set(classes.names) & set(representation.base_names)
-    if seen:
-        raise UserError(
-            f"The class {min(seen)!r} and {len(seen) - 1} others were trained on, so they are not {split} classes: "
-            "the data have changed since training; bring them back to what they were, or train again."
-        )
+    representation.refuse_known(classes, split)
     config = representation.config
     set_precision(dataclasses.replace(config.engine, precision="float32"), representation.Theta.device)
     sizes = evaluation.train_samples, evaluation.test_samples

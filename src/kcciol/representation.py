@@ -49,6 +49,15 @@ class Representation:
             parts.append(encoder.forward(theta, encoder.patches(rows, self.Theta.dtype))[0])
         return torch.cat(parts).view(*images.shape[:-3], encoder.features)
 
+    def refuse_known(self, classes: ClassSet, split: str) -> None:
+        """Classes that it was trained on are not novel."""
+        seen = set(classes.names) & set(self.base_names)
+        if seen:
+            raise UserError(
+                f"The class {min(seen)!r} and {len(seen) - 1} others were trained on, so they are not {split} classes: "
+                "the data have changed since training; bring them back to what they were, or train again."
+            )
+
     def split_features(self, data: ClassSet, train_samples: int, test_samples: int) -> Features:
         """Features of the first images of each class, to learn from, and of the next ones, held out."""
         data.require(train_samples + test_samples, "evaluation (train_samples + test_samples)")

@@ -21,6 +21,17 @@ class Method:
     what: str
     paper: str
     change: Callable[[Config], Config]
+    marks: Callable[[Config], bool] = lambda config: _is_online(config)
+    """Whether a config is one of this method's."""
+
+
+def _is_online(config: Config) -> bool:
+    return config.meta.loss == "online" and config.meta.adapts == "W"
+
+
+def _one(config: Config) -> bool:
+    """Phase 1 only."""
+    return _is_online(config) and config.phase2.steps == config.phase3.steps == 0
 
 
 def _kcciol(config: Config) -> Config:
@@ -61,8 +72,6 @@ def _mrcl(config: Config) -> Config:
 
 def _maml_rep(config: Config) -> Config:
     """Few-shot episodes: five classes of five images learned together, five query images each, nothing to remember."""
-    if config.net.hidden:
-        raise UserError("maml-rep is for a linear W: set net.hidden to 0.")
     trajectory = replace(config.trajectory, classes=5, support=5, query=5, remember=0)
     meta = replace(config.meta, loss="episodes", relabel=True, reset="none", episode_steps=5)
     phase1 = replace(config.phase1, steps=2 * config.phase1.steps)
@@ -84,19 +93,23 @@ def _anml(config: Config) -> Config:
     )
 
 
-_BATCH = 256
+def _images(config: Config) -> int:
+    """How many images there are to train on; where the config does not know, as many as Omniglot has."""
+    classes = (config.data.base_classes or 963) - config.data.validation_classes
+    return max(classes, 1) * (config.data.train_samples or 20)
+
+
+def _batch(config: Config) -> int:
+    return 256 if _images(config) > 5000 else 64
 
 
 def _epochs(config: Config, epochs: int) -> int:
     """Steps of so many passes over the base images."""
-    classes = config.data.base_classes - config.data.validation_classes
-    samples = config.data.train_samples or config.data.samples
-    return epochs * math.ceil(max(classes, 1) * samples / _BATCH) if config.data.base_classes else 60 * epochs
+    return epochs * math.ceil(_images(config) / _batch(config))
 
 
 def _supervised(config: Config, loss: str) -> Config:
-    size = _BATCH if config.data.base_classes > 100 else 64
-    trajectory = replace(config.trajectory, classes=0, remember=size, count=1)
+    trajectory = replace(config.trajectory, classes=0, remember=_batch(config), count=1)
     return replace(
         _one_phase(config),
         trajectory=trajectory,
@@ -123,19 +136,60 @@ def _scratch(config: Config) -> Config:
 
 
 REPRESENTATIONS: dict[str, Method] = {
-    "scratch": Method("a random network", "-", _scratch),
-    "pretrained": Method("supervised training on the base classes", "Javed and White 2019", _pretrained),
-    "srnn": Method("supervised, with sparse features (Set-KL)", "Liu et al. 2019", _srnn),
-    "maml-rep": Method("few-shot episodes, only W adapts", "Javed and White 2019", _maml_rep),
-    "mrcl": Method("online trajectories, W never reset", "Javed and White 2019 (first version)", _mrcl),
-    "oml": Method("online trajectories, rows of W start anew", "Javed and White 2019", _oml),
-    "anml": Method("a gated network, all of it adapts in training", "Beaulieu et al. 2020", _anml),
+    "scratch": Method("a random network", "-", _scratch, lambda c: c.total_steps == 0),
+    "pretrained": Method(
+        "supervised training on the base classes",
+        "Javed and White 2019",
+        _pretrained,
+        lambda c: c.meta.loss == "supervised",
+    ),
+    "srnn": Method(
+        "supervised, with sparse features (Set-KL)", "Liu et al. 2019", _srnn, lambda c: c.meta.loss == "sparse"
+    ),
+    "maml-rep": Method(
+        "few-shot episodes, only W adapts", "Javed and White 2019", _maml_rep, lambda c: c.meta.loss == "episodes"
+    ),
+    "mrcl": Method(
+        "online trajectories, W never reset",
+        "Javed and White 2019 (first version)",
+        _mrcl,
+        lambda c: _one(c) and c.meta.reset == "none",
+    ),
+    "oml": Method(
+        "online trajectories, rows of W start anew",
+        "Javed and White 2019",
+        _oml,
+        lambda c: _one(c) and c.meta.reset != "none",
+    ),
+    "anml": Method(
+        "a gated network, all of it adapts in training", "Beaulieu et al. 2020", _anml, lambda c: c.net.gate > 0
+    ),
     "kcciol": Method("three phases of knowledge consolidation", "Karim et al. 2021", _kcciol),
-    "kcciol-o": Method("the same, all parameters constrained", "Karim et al. 2021", _kcciol_o),
-    "phase1": Method("control: phase 1 for the steps of all three", "-", _phase1_longer),
-    "gamma0": Method("control: no l1 term in phase 2", "-", lambda c: _without(c, gamma=True)),
-    "lambda0": Method("control: no constraint in phase 3", "-", lambda c: _without(c, lam=True)),
-    "control": Method("control: neither of the two", "-", lambda c: _without(c, gamma=True, lam=True)),
+    "kcciol-o": Method(
+        "the same, all parameters constrained",
+        "Karim et al. 2021",
+        _kcciol_o,
+        lambda c: _is_online(c) and c.mask.delta == 1,
+    ),
+    "phase1": Method("control: phase 1 for the steps of all three", "-", _phase1_longer, _one),
+    "gamma0": Method(
+        "control: no l1 term in phase 2",
+        "-",
+        lambda c: _without(c, gamma=True),
+        lambda c: _is_online(c) and c.phase2.gamma == 0,
+    ),
+    "lambda0": Method(
+        "control: no constraint in phase 3",
+        "-",
+        lambda c: _without(c, lam=True),
+        lambda c: _is_online(c) and c.phase3.lam == 0,
+    ),
+    "control": Method(
+        "control: neither of the two",
+        "-",
+        lambda c: _without(c, gamma=True, lam=True),
+        lambda c: _is_online(c) and c.phase2.gamma == c.phase3.lam == 0,
+    ),
 }
 
 
@@ -146,11 +200,26 @@ def representation(name: str) -> Method:
     return REPRESENTATIONS[name]
 
 
+def check_label(config: Config) -> None:
+    """Refuse a config whose settings are not those of the representation it names."""
+    if not representation(config.representation).marks(config):
+        raise UserError(
+            f"representation is {config.representation!r}, but the settings are not that method's: start from a preset "
+            "with --representation, or name the representation that they are of."
+        )
+
+
 def with_method(config: Config, name: str) -> Config:
-    """The config changed to learn theta by this method.
+    """The config, of three phases, changed to learn theta by this method.
 
     >>> from kcciol.config import preset
     >>> with_method(preset("omniglot-paper"), "mrcl").meta.reset
     'none'
     """
-    return replace(representation(name).change(config), representation=name)
+    method = representation(name)
+    if config.representation != "kcciol":
+        raise UserError(
+            f"The config is of representation {config.representation!r} already, so it cannot become {name!r}: start "
+            "from a preset."
+        )
+    return replace(method.change(config), representation=name)

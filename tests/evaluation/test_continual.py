@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import torch
 
 from kcciol.errors import UserError
 from kcciol.evaluation.continual import Course, Plan, Streams, class_accuracy, feed, run
+from kcciol.learners import fitting
 from kcciol.learners.gradient import GradientSettings
 from kcciol.learners.learner import Settings
 from kcciol.learners.model import Head
 from kcciol.learners.ncm import NCM, NCMSettings
 from kcciol.learners.online import Online
+from tests.learners.battery import make
 
 WIDTH = 8
 
@@ -79,13 +82,38 @@ def test_copies_see_their_own_classes_in_their_own_order(order: Any) -> None:
             assert torch.equal(x[copy], given.train[given.classes[copy, label], sample])
 
 
-def test_a_prefix_of_a_stream_is_a_shorter_stream() -> None:
+@pytest.mark.parametrize("name", fitting("head"))
+@pytest.mark.parametrize("order", ["class", "task"])
+def test_a_prefix_of_a_stream_is_a_shorter_stream(name: str, order: Any) -> None:
     """So one stream serves for every number of classes."""
-    long, short = streams(Plan(classes=6, samples=6)), streams(Plan(classes=3, samples=6))
-    short = Streams(short.plan, long.classes[:, :3], long.trajectories, long.train, long.test)
-    one, two = run(online(), long, points=[3]), run(online(), short)
-    torch.testing.assert_close(one.at(3), two.accuracy)
-    assert one.points == (3, 6)
+    long = streams(Plan(classes=6, samples=3, task_classes=1 if order == "class" else 3, order=order))
+    plan = replace(long.plan, classes=3)
+    short = Streams(plan, long.classes[:, :3], long.trajectories, long.train, long.test)
+    if order == "task":  # the order within a task is drawn task by task, so the first is the same
+        assert (long.plan.positions(0)[:1] == plan.positions(0)).all()
+    one, two = (make(name, Head(WIDTH), (0, 1)) for _ in range(2))
+    course, other = run(one, long, points=[plan.tasks]), run(two, short)
+    torch.testing.assert_close(course.at(plan.tasks), other.accuracy)
+    assert course.points == (plan.tasks, long.plan.tasks)
+
+
+def test_all_learners_see_the_same_stream() -> None:
+    plan = Plan(classes=4, samples=3, task_classes=2, order="task", seed=7)
+    assert (plan.positions(1) == replace(plan).positions(1)).all()
+    assert (plan.positions(1) != replace(plan, seed=8).positions(1)).any()
+
+
+def test_the_names_of_classes_do_not_matter() -> None:
+    """Labels permuted, answers permuted: only the order of arrival counts."""
+    given = streams(Plan(classes=5, samples=6))
+    one, two = online(), online()
+    new = np.array([3, 0, 4, 1, 2])
+    for label in range(5):
+        x = given.train[given.classes[:, label]]
+        one.observe_class(x, np.full(2, label))
+        two.observe_class(x, np.full(2, new[label]))
+    images = given.test[given.classes].flatten(1, 2)
+    torch.testing.assert_close(one.predict(images), two.predict(images)[..., new])
 
 
 def test_the_numbers_are_what_their_names_say() -> None:
@@ -158,3 +186,12 @@ def test_bad_examples_and_points_are_refused() -> None:
     with pytest.raises(UserError, match="2 tasks"):
         run(online(), given, points=[5])
     assert isinstance(online().settings[0], Settings)
+
+
+def test_a_learner_that_has_diverged_is_wrong() -> None:
+    given, learner = streams(Plan(classes=3, samples=2)), online()
+    list(feed(learner, given))
+    learner.parameters["weight"][0] = torch.nan
+    found = class_accuracy(learner, given.test, given.classes)
+    assert not found[0].any()
+    assert found[1].any()

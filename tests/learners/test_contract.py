@@ -133,6 +133,12 @@ def test_the_memory_report_is_what_it_takes_to_go_on(name: str, kind: str) -> No
     state = learner.state_dict()
     kept = sum(t.nbytes for n, t in state.items() if not n.startswith(("parameters.", "bookkeeping.")))
     assert sum(learner.memory().values()) == kept // 2
+    counted = {t.untyped_storage().data_ptr() for t in (*learner.state.values(), *learner.rows.values())}
+    settings = {"rate", "minus_one", "minus", "every", "strength", "alpha", "beta", "shrinkage", "penalty", "closeness"}
+    settings |= {"margin", "spatial", "flat", "tune_rate", "projection"}  # which follow from the settings alone
+    for name_, value in vars(learner).items():
+        if isinstance(value, torch.Tensor) and name_ not in settings and not name_.startswith("_"):
+            assert value.untyped_storage().data_ptr() in counted, f"{name_} is kept and not counted"
     keeps_examples = learner.memory().get("memory", 0) > 0
     assert keeps_examples == LEARNERS[name].card.replay
 

@@ -187,8 +187,22 @@ def test_a_memory_without_slots_is_refused() -> None:
 
 def test_ewc_at_strength_zero_is_online_and_above_it_is_not() -> None:
     plain, none, some = fed("online"), fed("ewc", strength=0.0), fed("ewc", strength=100.0)
-    torch.testing.assert_close(weights(plain), weights(none), rtol=1e-5, atol=1e-6)
+    assert torch.equal(weights(plain), weights(none))
     assert not torch.allclose(weights(plain), weights(some), atol=1e-3)
+
+
+def test_a_very_stiff_ewc_stays_where_the_first_task_ended() -> None:
+    learner = make("ewc", strength=1e6, rate=1e-9)  # rate times strength is what holds; above 2 it would overshoot
+    x, y = stream(24)
+    feed(learner, x[:6], y[:6])
+    learner.end_task()
+    assert isinstance(learner, EWC)
+    for fisher in learner.group(FISHER).values():
+        fisher.fill_(100.0)
+    learner._pull_cache = None
+    held = weights(learner)
+    feed(learner, x[6:], y[6:])
+    torch.testing.assert_close(weights(learner)[:, :2], held[:, :2], rtol=0, atol=1e-6)
 
 
 def test_without_fisher_information_nothing_is_held() -> None:

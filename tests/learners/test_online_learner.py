@@ -60,6 +60,23 @@ def test_labels_may_be_anything_hashable() -> None:
     assert len(learner.classes_) == 7
 
 
+def test_labels_from_tensors_and_arrays_are_the_numbers_they_hold(tmp_path: Path) -> None:
+    learner = OnlineLearner("ncm", 1)
+    for i, label in enumerate(torch.tensor([4, 4, 9, 9])):
+        learner.learn_one([float(i)], label)
+    for i, number in enumerate(np.array([4, 9, 9])):
+        learner.learn_one([float(i)], number)
+    assert learner.classes_ == [4, 9]
+    learner.save(tmp_path / "a")
+    assert OnlineLearner.load(tmp_path / "a").classes_ == [4, 9]
+    several: Any
+    for several in (np.array([1, 2]), torch.tensor([1])):
+        with pytest.raises(UserError, match="several numbers"):
+            learner.learn_one([0.0], several)
+    with pytest.raises(UserError, match="NaN"):
+        learner.learn_one([0.0], np.float32("nan"))
+
+
 @pytest.mark.parametrize("x", [[1.0], [1.0] * 6, "text", [1.0, 2.0, float("inf"), 0.0, 0.0], [[1.0], [1.0, 2.0]], None])
 def test_a_bad_example_teaches_nothing(x: Any) -> None:
     learner = OnlineLearner("er", WIDTH)
@@ -95,6 +112,17 @@ def test_wrong_files_and_settings_are_refused(tmp_path: Path) -> None:
         OnlineLearner("ncm", 0)
     with pytest.raises(UserError, match="There is no learner"):
         OnlineLearner("magic", 2)
+    width: Any = 2.0
+    with pytest.raises(UserError, match=r"width is 2\.0"):
+        OnlineLearner("ncm", width)
+    with pytest.raises(UserError, match="seed is"):
+        OnlineLearner("ncm", 2, seed=2**64)
+    with pytest.raises(UserError, match="cannot be written"):
+        OnlineLearner("ncm", 2).learn_one([0.0, 1.0], "a").save(tmp_path / "no" / "folder")
+    big: Any
+    for big in ([10**400, 0], [1j, 0.0]):
+        with pytest.raises(UserError, match="must be 2 numbers"):
+            OnlineLearner("ncm", 2).learn_one(big, "a")
     learner = OnlineLearner("ncm", 1).learn_one([0.0], ("a", "tuple"))
     with pytest.raises(UserError, match="can be saved"):
         learner.save(path)

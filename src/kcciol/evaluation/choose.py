@@ -21,25 +21,35 @@ from kcciol.learners.model import Model
 
 GIB = 2**30
 RATES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
-# What is tried: half decades of the rate, and at most two other settings of a method.
+# What is tried: half decades of the rate, the reserve, and one or two settings of the method's own.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "online": {"rate": RATES, "reserve": (0, 100)},
     "approx-iid": {"rate": RATES, "reserve": (0, 100)},
     "ewc": {"rate": RATES, "strength": (0.1, 10.0, 1e3, 1e5), "reserve": (0, 100)},
     "er": {"rate": RATES, "reserve": (0, 100)},
     "mer": {"rate": RATES[1:], "across": (0.03, 0.1, 0.3, 1.0), "reserve": (0, 100)},
-    "der": {"rate": RATES, "alpha": (0.01, 0.1, 1.0), "reserve": (0, 100)},
+    "der": {"rate": RATES, "alpha": (0.01, 0.1, 1.0), "weighting": ("joint", "additive"), "reserve": (0, 100)},
     "der++": {"rate": RATES, "alpha": (0.01, 0.1), "beta": (1.0, 10.0), "reserve": (0, 100)},
     "hal": {"rate": RATES[1:], "strength": (0.1, 10.0, 1e3), "reserve": (0, 100)},
     "gss": {"rate": RATES[1:], "reserve": (0, 100)},
     "gss-iqp": {"rate": RATES[1:], "reserve": (0, 100)},
-    "merlin": {"rate": (0.1, 0.01)},
+    "merlin": {"rate": (0.1, 0.01), "tune_rate": (0.01, 0.001)},
     "podnet": {"rate": RATES[2:], "margin": (0.0, 0.6)},
     "ncm": {},
     "gaussian": {},
     "slda": {"shrinkage": (0.001, 0.01, 0.1, 0.5, 1.0)},
     "ridge": {"penalty": (1e-4, 1e-3, 1e-2, 0.1, 1.0)},
 }
+
+
+# The whole network costs a thousand times a head, so fewer combinations are tried there.
+FEW = {"rate": RATES[2:], "reserve": (100,)}
+
+
+def grid_of(name: str, trains: str) -> dict[str, Sequence[Any]]:
+    """What is tried for a head ("head") or the whole network ("all")."""
+    grid = GRIDS[name]
+    return grid if trains == "head" else {k: FEW.get(k, v[:2]) for k, v in grid.items()}
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ def candidates(name: str, fixed: Mapping[str, Any], grid: Mapping[str, Sequence[
     known = {f.name for f in dataclasses.fields(kind)}
     if unknown := sorted(set(fixed) - known):
         raise UserError(f"{unknown[0]} is not a setting of {name}; it has: {', '.join(sorted(known)) or 'none'}.")
-    tried = {k: v for k, v in (GRIDS.get(name, {}) if grid is None else grid).items() if k not in fixed}
+    tried = {k: v for k, v in (GRIDS[name] if grid is None else grid).items() if k not in fixed}
     return [
         kind(**dict(fixed), **dict(zip(tried, values, strict=True))) for values in itertools.product(*tried.values())
     ]
@@ -136,7 +146,8 @@ def run_copies(
     courses = []
     for part in _parts(name, model, settings, plan.classes, examples.train.device):
         mine = list(trajectories[part])
-        learner = learner_type(name)(model, list(settings[part]), mine, examples.train.device)
+        keys = [plan.seed * 2**20 + number for number in mine]
+        learner = learner_type(name)(model, list(settings[part]), keys, examples.train.device)
         streams = Streams(plan, drawn[mine].to(examples.train.device), mine, examples.train, examples.test)
         courses.append(run(learner, streams, points or [plan.tasks]))
     return Course(

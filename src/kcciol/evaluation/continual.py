@@ -104,23 +104,30 @@ def feed(learner: Learner, streams: Streams) -> Iterator[int]:
         yield task + 1
 
 
+def right_answers(learner: Learner, images: Tensor, classes: Tensor, first: int = 0) -> Tensor:
+    """The share (B, k) of the images of each class that are answered with its label; images (C, m, ...), classes (B, k)
+    with the labels first, first + 1, ... A learner that has diverged, so that no score is finite, is wrong."""
+    some = max(1, learner.model.at_once // (len(classes) * images.shape[1]))  # classes whose images fit into memory
+    parts = []
+    for start in range(0, classes.shape[1], some):
+        mine = classes[:, start : start + some]
+        best, answers = learner.predict(images[mine].flatten(1, 2)).max(-1)
+        labels = torch.arange(mine.shape[1], device=answers.device)[:, None] + first + start
+        right = (answers.view(*mine.shape, -1) == labels) & best.view(*mine.shape, -1).isfinite()
+        parts.append(right.double().mean(-1))
+    return torch.cat(parts, 1)
+
+
 def class_accuracy(learner: Learner, images: Tensor, classes: Tensor) -> Tensor:
     """Accuracy (B, k) in percent on each of the first k classes of each copy; images (C, m, ...), classes (B, k)."""
-    copies, k = classes.shape
-    own = images[classes].flatten(1, 2)  # (B, k m, ...)
-    answers = learner.predict(own).argmax(-1).view(copies, k, -1)
-    right = answers == torch.arange(k, device=answers.device)[:, None]
-    return 100 * right.double().mean(-1)
+    return 100 * right_answers(learner, images, classes)
 
 
 def latest_accuracy(learner: Learner, streams: Streams, seen: int) -> Tensor:
     """Accuracy (B,) in percent on the classes of the latest of `seen` tasks."""
     width = streams.plan.task_classes
     first = (seen - 1) * width
-    classes = streams.classes[:, first : first + width]
-    answers = learner.predict(streams.test[classes].flatten(1, 2)).argmax(-1).view(*classes.shape, -1)
-    labels = torch.arange(first, first + width, device=answers.device)[:, None]
-    return 100 * (answers == labels).double().mean((1, 2))
+    return 100 * right_answers(learner, streams.test, streams.classes[:, first : first + width], first).mean(1)
 
 
 @dataclass(frozen=True)
@@ -169,12 +176,11 @@ class Course:
             "test": self.accuracy,
             "train": self.train,
             "anytime": self.anytime(),
-            "forgetting": self.forgetting()[:, :-1].mean(-1)
-            if self.matrix.shape[2] > 1
-            else torch.zeros_like(self.accuracy),
             "forward_transfer": self.forward_transfer(),
         }
-        if not bool(self.learned.isnan().any()):
+        if not bool(self.learned.isnan().any()):  # without it forgetting could not be compared
+            lost = self.forgetting()[:, :-1]
+            found["forgetting"] = lost.mean(-1) if lost.shape[1] else torch.zeros_like(self.accuracy)
             found["learned"] = self.learned.mean(-1)
             found["backward_transfer"] = self.backward_transfer()
         return {name: summarize(values) for name, values in found.items()}

@@ -70,12 +70,11 @@ class Gaussian(ClassMeans):
         constant = x.shape[2] * (torch.lgamma(a + 0.5) - torch.lgamma(a) - 0.5 * torch.log(2 * math.pi * a))[..., 0]
         constant = constant - v.log().sum(-1) / 2
         # sum_d log(1 + (z - m)^2 / (2 a' v)), a few classes at a time: all at once would not fit
-        scale = (2 * a * v).rsqrt()
-        parts = []
+        scale, z, parts = (2 * a * v).rsqrt(), x.double(), []
         step = max(1, _CHUNK // max(1, x.shape[0] * x.shape[1] * x.shape[2]))
         for first in range(0, self.classes, step):
             part = slice(first, first + step)
-            away = (x.double()[:, :, None] - means[:, None, part]) * scale[:, None, part]
+            away = (z[:, :, None] - means[:, None, part]) * scale[:, None, part]
             parts.append(away.square_().log1p_().sum(-1))
         return constant[:, None] - (a[..., 0] + 0.5)[:, None] * torch.cat(parts, -1)
 

@@ -9,7 +9,7 @@ newest class pushes against the old ones only, and they are forgotten (docs/meth
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -46,6 +46,7 @@ class Model(ABC):
     input_shape: tuple[int, ...]
     input_dtype: torch.dtype
     width: int  # inputs of the head
+    at_once: int  # inputs that may be answered together
 
     @abstractmethod
     def start(self, copies: int, device: torch.device) -> Parameters:
@@ -134,6 +135,7 @@ class Head(Model):
 
     def __init__(self, width: int, dtype: torch.dtype = torch.float32) -> None:
         self.width, self.input_shape, self.input_dtype = width, (width,), dtype
+        self.at_once = max(1, 2**26 // width)
 
     def start(self, copies: int, device: torch.device) -> Parameters:
         return {}
@@ -161,22 +163,24 @@ class Network(Model):
             raise UserError("A gated network (ANML) is for learners on a frozen one: train the head only.")
         self.encoder = Encoder(net, image_shape)
         self.input_shape, self.width, self.theta = image_shape, self.encoder.features, dict(theta)
+        self.at_once = max(1, 2**31 // max(h * w * self.encoder.channels for h, w in self.encoder.sides))
 
     def start(self, copies: int, device: torch.device) -> Parameters:
         return {name: value.to(device).expand(copies, *value.shape).clone() for name, value in self.theta.items()}
 
     def maps(self, parameters: Parameters, x: Tensor) -> list[Tensor]:
         """The output of each convolution, (m, B channels, h, w)."""
+        return list(self._layers(parameters, x))
+
+    def _layers(self, parameters: Parameters, x: Tensor) -> Iterator[Tensor]:
         copies = len(x)
         a = x.transpose(0, 1).flatten(1, 2)  # (m, B c, h, w): each copy is a group of channels
         if a.dtype == torch.uint8:
             a = a.to(parameters["weight"].dtype) / 255
-        maps = []
         for layer, stride in enumerate(self.encoder.strides, 1):
             w, b = parameters[f"conv{layer}.weight"], parameters[f"conv{layer}.bias"]
             a = F.relu(F.conv2d(a, w.flatten(0, 1), b.flatten(), stride, groups=copies))
-            maps.append(a)
-        return maps
+            yield a
 
     def flat(self, a: Tensor, copies: int) -> Tensor:
         """The last map (m, B channels, h, w) as features (B, m, width), in the encoder's order."""
@@ -184,7 +188,9 @@ class Network(Model):
         return a.permute(1, 0, 3, 4, 2).flatten(2)
 
     def features(self, parameters: Parameters, x: Tensor) -> Tensor:
-        return self.flat(self.maps(parameters, x)[-1], len(x))
+        for a in self._layers(parameters, x):
+            last = a
+        return self.flat(last, len(x))
 
     def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, tuple[list[Tensor], Tensor]]:
         with torch.enable_grad():

@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from kcciol.atomic import replacing
+from kcciol.config import from_dict
 from kcciol.errors import UserError
 from kcciol.learners import learner_type
 from kcciol.learners.learner import Settings
@@ -33,8 +33,10 @@ class OnlineLearner:
     """
 
     def __init__(self, name: str, width: int, settings: Settings | None = None, seed: int = 0) -> None:
-        if width < 1:
-            raise UserError(f"width is {width}, but an example must have at least 1 number.")
+        if not isinstance(width, int) or width < 1:
+            raise UserError(f"width is {width!r}, but must be a whole number of at least 1.")
+        if not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise UserError(f"seed is {seed!r}, but must be a whole number of 0 or more (and below 2^63).")
         method = learner_type(name)
         self.name, self.width, self.seed = name, width, seed
         self.settings = settings if settings is not None else method.settings_type()
@@ -49,6 +51,10 @@ class OnlineLearner:
     def learn_one(self, x: ArrayLike | Tensor, label: Hashable) -> OnlineLearner:
         """Learn one example, of a class known or new."""
         example = self._example(x)
+        if isinstance(label, (Tensor, np.generic, np.ndarray)):
+            if label.ndim:
+                raise UserError(f"The label {label!r} is several numbers, so it cannot be a label.")
+            label = label.item()  # a tensor is equal to no other, however alike
         try:
             number = self._number.get(label, len(self.classes_))
         except TypeError:
@@ -85,8 +91,10 @@ class OnlineLearner:
 
     def _example(self, x: ArrayLike | Tensor) -> Tensor:
         try:
+            if x.is_complex() if isinstance(x, Tensor) else np.iscomplexobj(x):
+                raise TypeError("complex numbers have no order")
             return torch.as_tensor(x, dtype=torch.float32).detach().cpu().reshape(1, -1)
-        except (TypeError, ValueError, RuntimeError) as error:
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise UserError(f"An example must be {self.width} numbers ({error}).") from None
 
     # --- a file -----------------------------------------------------------------------------------------------------
@@ -103,7 +111,10 @@ class OnlineLearner:
             raise UserError(f"Only labels of text, numbers, true, false and None can be saved ({error}).") from None
         tensors = {name: t.contiguous() for name, t in self.learner.state_dict().items()}
         with replacing(Path(path)) as beside:
-            save_file(tensors, beside, metadata={"learner": text})
+            try:
+                save_file(tensors, beside, metadata={"learner": text})
+            except (SafetensorError, OSError) as error:
+                raise UserError(f"The learner cannot be written to {path} ({error}).") from None
 
     @classmethod
     def load(cls, path: str | Path) -> OnlineLearner:
@@ -116,7 +127,7 @@ class OnlineLearner:
             raise UserError(f"The learner {path} cannot be read ({error}).") from None
         if head.get("format") != _FORMAT:
             raise UserError(f"The file {path} is not a saved learner.")
-        settings: Any = learner_type(head["name"]).settings_type(**head["settings"])
+        settings = from_dict(learner_type(head["name"]).settings_type, head["settings"], head["name"])
         learner = cls(head["name"], head["width"], settings, head["seed"])
         learner.learner.load_state_dict(tensors)
         learner.classes_ = list(head["classes"])

@@ -20,7 +20,7 @@ from kcciol.engine.stop import Stopped, StopRequest, watch_signals
 from kcciol.engine.tensorboard import require_tensorboard
 from kcciol.errors import UserError
 from kcciol.meta.mask import get_mask
-from kcciol.meta.step import MetaStep
+from kcciol.meta.step import MetaStep, make_inner
 from kcciol.meta.trajectory import BLOCK, Sampler
 from kcciol.problems.classification import Classification
 
@@ -62,6 +62,7 @@ def train(
     if config.data.train_samples:
         base = base.first_samples(config.data.train_samples)
     Sampler(base, config.trajectory)  # what the data cannot give is said before anything is written
+    make_inner(config, problem, 0.0)
     if config.engine.tensorboard:
         require_tensorboard()
     folder = RunFolder(Path(out))
