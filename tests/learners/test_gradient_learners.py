@@ -316,6 +316,11 @@ def test_derpp_without_beta_is_der_and_without_alpha_is_er() -> None:
     torch.testing.assert_close(weights(fed("der++", alpha=0.0, beta=0.7)), weights(er), rtol=1e-4, atol=1e-6)
 
 
+def test_derpp_without_alpha_and_weighed_jointly_is_er_weighed_jointly() -> None:
+    joint = fed("der++", alpha=0.0, beta=1.0, weighting="joint")
+    torch.testing.assert_close(weights(joint), weights(fed("er")), rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_kept_logits_are_those_of_their_time_and_stay(when: Any) -> None:
     learner = make("der++", slots=50, logits=when)
