@@ -30,6 +30,7 @@ from kcciol.data.classset import Splits
 from kcciol.engine.execute import pick_device
 from kcciol.evaluation.choose import Examples
 from kcciol.evaluation.metrics import summarize
+from kcciol.learners import learner_type
 from kcciol.learners.model import Head
 from kcciol.measure import measure
 from kcciol.meta.phases import train
@@ -223,6 +224,10 @@ def continual(task_classes: int, tasks: int) -> Callable[[Representation, Splits
             where = world(representation, data, stream, trains)
             for row, name in LEARNERS.items():
                 cells[f"{row}, {trains}"] = measure_learner(where, name, stream, say=say)
+                if learner_type(name).card.replay:  # and with the memory that its authors used
+                    cells[f"{row} (200 examples), {trains}"] = measure_learner(
+                        where, name, stream, {"slots": 200}, say=say
+                    )
         return {"cells": cells}
 
     return part
@@ -382,7 +387,7 @@ def cells5(parts: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
             row, trains = key.split(", ")
             shown = names.get(column, "standard" if trains == "all" else "pretraining")
             last = list(cell["classes"].values())[-1]
-            more = {k: cell[k] for k in ("bytes", "replay", "seconds", "chosen_on")}
+            more = {k: cell.get(k) for k in ("bytes", "replay", "within_budget", "seconds", "chosen_on")}
             rows.setdefault(row, {})[shown] = {
                 **{k: last[k] for k in ("mean", "std", "n", "ci95")},
                 "settings": cell["choice"]["settings"],
