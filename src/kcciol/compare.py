@@ -96,7 +96,9 @@ def world(
     """Examples to learn, and base classes to choose settings on: those kept out of training where there are any, else
     those that theta was trained on. With split "validation" the held-out base classes are what is learned."""
     where = representation.Theta.device
-    set_precision(dataclasses.replace(representation.config.engine, precision="float32"), where)
+    # a head is learned in float32; of a whole network, on a GPU, the products are rounded to TF32
+    precision: Literal["float32", "tf32"] = "float32" if trains == "head" else "tf32"
+    set_precision(dataclasses.replace(representation.config.engine, precision=precision), where)
     classes = data.novel if split == "novel" else data.validation
     if max(config.classes) > len(classes):
         raise UserError(
