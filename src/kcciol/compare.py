@@ -146,13 +146,14 @@ def within_budget(where: World, name: str, config: StreamConfig, fixed: Mapping[
     if unit is None or unit in fixed:
         return {}
     classes, budget = max(config.classes), config.budget_images * where.image_bytes
-    quick: dict[str, Any] = {n: 0 for n in ("tune_steps", "anchor_steps", "epochs") if n in kind.__dataclass_fields__}
+    costly = ("replay", "tune_steps", "tune_passes", "anchor_steps", "epochs")  # and without effect on what is kept
+    quick: dict[str, Any] = {n: 0 for n in costly if n in kind.__dataclass_fields__}
 
     def kept(count: int) -> int:
         """Bytes of a learner that has just been filled with so many examples, of all classes."""
         values: dict[str, Any] = {**fixed, **quick}
-        learner = method(where.model, kind(**values, **{unit: count}))
-        example = where.novel.train[:1, 0].cpu()
+        example = where.novel.train[:1, 0]
+        learner = method(where.model, kind(**values, **{unit: count}), (0,), example.device)
         for i in range(count * classes if unit == "ring" else count):
             learner.observe(example, np.array([i % classes]))
         learner.end_task()
