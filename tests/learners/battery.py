@@ -31,12 +31,13 @@ def make(
     name: str,
     model: Model | None = None,
     keys: tuple[int, ...] = (3,),
+    device: str = "cpu",
     **settings: Any,
 ) -> Learner:
     """A small learner of this name."""
     method = LEARNERS[name]
     small = {name: value for name, value in SMALL.items() if name in method.settings_type.__dataclass_fields__}
-    return method(model or default_model(name), method.settings_type(**(small | settings)), keys)
+    return method(model or default_model(name), method.settings_type(**(small | settings)), keys, device)
 
 
 def kinds() -> list[tuple[str, str]]:
@@ -75,7 +76,7 @@ def feed(learner: Learner, x: Tensor, y: np.ndarray[Any, Any], tasks: bool = Tru
     for i in range(len(x)):
         if tasks and i and y[i] != y[i - 1]:
             learner.end_task()
-        learner.learn(x[i].expand(learner.copies, *x[i].shape), np.full(learner.copies, y[i]))
+        learner.learn(x[i].to(learner.device).expand(learner.copies, *x[i].shape), np.full(learner.copies, y[i]))
 
 
 def answers(learner: Learner, x: Tensor) -> Tensor:

@@ -1,0 +1,104 @@
+"""What must hold of learners on a GPU: the same answers as on a CPU, exact restoring, streams of many copies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from kcciol.compare import StreamConfig, measure_learner
+from kcciol.compare import world as make_world
+from kcciol.config import EngineConfig, preset
+from kcciol.data import load
+from kcciol.engine import checkpoint
+from kcciol.engine.execute import set_precision
+from kcciol.evaluation.choose import GRIDS
+from kcciol.learners import LEARNERS, fitting
+from kcciol.meta.phases import train
+from kcciol.representation import Representation
+from kcciol.representations import REPRESENTATIONS, with_method
+from tests.learners.battery import examples, feed, kinds, make, model_of, same
+
+pytestmark = pytest.mark.cuda
+every = pytest.mark.parametrize(("name", "kind"), kinds())
+
+
+@pytest.fixture(autouse=True)
+def exact() -> None:
+    set_precision(EngineConfig(precision="float32"), torch.device("cuda"))
+
+
+@every
+def test_a_gpu_answers_as_a_cpu_does(name: str, kind: str) -> None:
+    x, y = examples(model_of(kind), 30)
+    here, there = make(name, model_of(kind), (3, 8)), make(name, model_of(kind), (3, 8), "cuda")
+    for learner in (here, there):
+        feed(learner, x, y)
+    assert {t.device.type for n, t in there.rows.items()} <= {"cuda"}
+    one, two = here.scores(torch.stack([x, x])), there.scores(torch.stack([x, x]).cuda()).cpu()
+    if name in ("gss", "gss-iqp", "merlin"):  # whose choices turn on the last bit of a cosine or a draw
+        assert (one.argmax(-1) == two.argmax(-1)).double().mean() > 0.6
+    else:
+        torch.testing.assert_close(one, two, rtol=2e-2, atol=2e-2)
+
+
+@every
+def test_restored_on_a_gpu_it_ends_in_the_same_bits(name: str, kind: str) -> None:
+    x, y = examples(model_of(kind), 24)
+    whole, first, second = (make(name, model_of(kind), device="cuda") for _ in range(3))
+    feed(whole, x, y)
+    feed(first, x[:13], y[:13])
+    second.load_state_dict({n: t.cpu() for n, t in first.state_dict().items()})
+    for i in range(13, 24):
+        if y[i] != y[i - 1]:
+            second.end_task()
+        second.learn(x[i : i + 1].cuda(), y[i : i + 1])
+    assert same(whole, second)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("trains", ["head", "all"])
+def test_streams_are_learned_and_settings_chosen_on_a_gpu(name: str, trains: Any) -> None:
+    if name not in fitting(trains):
+        pytest.skip(f"{name} does not train {trains}")
+    config = preset("quickstart")
+    config = replace(
+        config,
+        data=replace(config.data, base_classes=14, validation_classes=6, novel_classes=8, samples=8, train_samples=8),
+        net=replace(config.net, channels=8, strides=(2, 2)),
+    )
+    data = load(config.data)
+    stream = StreamConfig(
+        classes=(3, 6), train_samples=5, test_samples=3, trajectories=3, search_trajectories=2, budget_images=100
+    )
+    where = make_world(Representation.untrained(config, data.base, "cuda"), data, stream, trains)
+    few = {k: v[:2] for k, v in list(GRIDS[name].items())[:1]}
+    known = LEARNERS[name].settings_type.__dataclass_fields__
+    cheap: dict[str, Any] = {k: 2 for k in ("tune_steps", "anchor_steps", "epochs") if k in known}
+    result = measure_learner(where, name, stream, cheap, few)
+    assert result["classes"]["6"]["n"] == 3
+
+
+@pytest.mark.parametrize("name", REPRESENTATIONS)
+def test_every_representation_trains_as_a_graph(name: str, tmp_path: Any) -> None:
+    config = preset("quickstart")
+    config = replace(
+        config,
+        data=replace(config.data, base_classes=20, novel_classes=1, samples=12, train_samples=12),
+        net=replace(config.net, channels=16, strides=(2, 2)),
+        trajectory=replace(config.trajectory, classes=2, support=2, remember=4),
+    )
+    config = with_method(config, name)
+    phases = {f"phase{i}": replace(p, steps=min(p.steps, 6)) for i, p in enumerate(config.phases, 1)}
+    config = replace(config, **phases)  # type: ignore[arg-type]
+    base = load(config.data).base
+    ends = []
+    for graph in (True, False):
+        own = replace(config, engine=replace(config.engine, device="cuda", graph=graph))
+        folder = train(own, base, tmp_path / str(graph), quiet=True)
+        last = max(i for i in (1, 2, 3) if folder.phase(i).exists())
+        ends.append(checkpoint.load(folder.phase(last)).tensors)
+    for tensor, other in zip(ends[0].values(), ends[1].values(), strict=True):
+        torch.testing.assert_close(tensor, other, rtol=1e-3, atol=1e-5)
