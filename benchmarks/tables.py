@@ -350,7 +350,8 @@ def believe(parts: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 def pooled(values: list[list[float]]) -> dict[str, Any]:
     """All trajectories of all seeds, and the seeds' means."""
     flat = torch.tensor([v for part in values for v in part])
-    return {**summarize(flat).to_dict(), "by_seed": [sum(part) / len(part) for part in values]}
+    means = [sum(part) / len(part) for part in values]
+    return {**summarize(flat).to_dict(), "by_seed": means, "by_trajectory": flat.tolist()}
 
 
 def cells1(parts: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,208 @@
+"""Write docs/results-omniglot.md from results/table1.json, table5.json, table6.json and heads.json: nothing is typed.
+
+python benchmarks/results_page.py            write it
+python benchmarks/results_page.py --check    say whether it is up to date (exit code 1 when not)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kcciol.evaluation.metrics import summarize
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "results-omniglot.md"
+Cell = dict[str, Any]
+Rows = dict[str, dict[str, Cell]]
+
+
+def page(results: Path = ROOT / "results") -> str:
+    """The whole page."""
+    one, five, six, heads = (json.loads((results / f"{n}.json").read_text()) for n in NAMES)
+    counts = list(one["seeds"].values())
+    lines = [
+        "# Omniglot: what holds of the paper's claims",
+        "",
+        "Made by `benchmarks/results_page.py` from `results/`. Accuracy (%) on held-out images of novel characters; ± is",
+        f"the 95 % interval over all streams of all seeds (up to {max(map(len, counts))} representations a column).",
+        "Representations are trained on 863 base characters; rates and settings are chosen on the other 100, by one rule.",
+        "",
+        "## Table 1: representations, gradient head",
+        "",
+        *table(one["rows"], PRINTED, "classes"),
+        "",
+        *findings1(one["rows"]),
+        "",
+        "## The same trajectories for the rivals",
+        "",
+        "`-same` has our trajectories, remember set, reset and number of steps. What is left of OML is then phase 1 alone;",
+        "of MRCL its first-order gradient; of MAML-Rep that the images of a trajectory are learned together. `-first` is",
+        "first order.",
+        "",
+        *table(one["rows"], RIVALS, "classes"),
+        "",
+        *findings_rivals(one["rows"]),
+        "",
+        "## What consolidation adds",
+        "",
+        *table(one["rows"], CONTROLS, "classes"),
+        "",
+        *findings_controls(one["rows"]),
+        "",
+        "## Tables 5 and 6: continual learners",
+        "",
+        "50 tasks of one class:",
+        "",
+        *table(five["rows"], ["standard", "pretraining", "oml", "kcciol"], "learner", paper=True),
+        "",
+        "20 tasks of five classes:",
+        "",
+        *table(six["rows"], ["standard", "pretraining", "oml", "kcciol"], "learner", paper=True),
+        "",
+        *findings5(five["rows"], six["rows"]),
+        "",
+        "## Heads",
+        "",
+    ]
+    for n, rows in heads["rows"].items():
+        lines += [f"After {n} classes:", "", *table(rows, HEADS, "representation"), ""]
+    lines += findings_heads(heads["rows"])
+    return "\n".join(lines) + "\n"
+
+
+NAMES = ("table1", "table5", "table6", "heads")
+PRINTED = ["scratch", "pretrained", "srnn", "mrcl", "maml-rep", "oml", "kcciol-paper", "kcciol", "paper: kcciol"]
+RIVALS = [
+    "maml-rep-first",
+    "maml-rep",
+    "maml-rep-same",
+    "mrcl-first",
+    "mrcl",
+    "mrcl-same",
+    "oml-first",
+    "oml",
+    "oml-same",
+]
+RIVALS += ["anml", "kcciol"]
+CONTROLS = ["oml-same", "control", "gamma0", "lambda0", "kcciol", "kcciol-o"]
+HEADS = ["online-sgd", "online-adam", "ncm", "gaussian", "slda", "ridge", "pixels"]
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def table(rows: Rows, columns: list[str], axis: str, paper: bool = False) -> list[str]:
+    """Markdown; with paper, the printed number in brackets."""
+    used = [c for c in columns if any(c in row for row in rows.values())]
+    lines = ["| " + " | ".join([axis, *used]) + " |", "| --- " * (len(used) + 1) + "|"]
+    for name, row in rows.items():
+        if any(c in row for c in used):
+            cells = [shown(row.get(c)) + (printed(row.get(f"paper: {c}")) if paper else "") for c in used]
+            lines.append("| " + " | ".join([name, *cells]) + " |")
+    return lines
+
+
+def shown(cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    return f"{cell['mean']:.1f}" + (f" ± {cell['ci95']:.1f}" if cell.get("ci95") is not None else "")
+
+
+def printed(cell: Cell | None) -> str:
+    return "" if cell is None else f" ({cell['mean']:.1f})"
+
+
+# --- findings ---------------------------------------------------------------------------------------------------------
+
+
+def differs(a: Cell, b: Cell) -> float:
+    """a - b when it can be told from zero, else 0: stream by stream where both learned the same streams."""
+    gap = float(a["mean"]) - float(b["mean"])
+    ours, theirs = a.get("by_trajectory", []), b.get("by_trajectory", [])
+    if ours and len(ours) == len(theirs):
+        found = summarize(torch.tensor(ours) - torch.tensor(theirs))
+        return gap if abs(gap) > (found.ci95 or 0.0) else 0.0
+    return gap if abs(gap) > math.hypot(a.get("ci95") or 0.0, b.get("ci95") or 0.0) else 0.0
+
+
+def both(rows: Rows, a: str, b: str) -> list[tuple[str, Cell, Cell]]:
+    return [(n, row[a], row[b]) for n, row in rows.items() if a in row and b in row]
+
+
+def compared(rows: Rows, a: str, b: str, unit: str = "classes") -> str:
+    """One sentence: where a is above b, where below, and by how much."""
+    pairs = both(rows, a, b)
+    above = [(n, differs(x, y)) for n, x, y in pairs if differs(x, y) > 0]
+    below = [(n, differs(x, y)) for n, x, y in pairs if differs(x, y) < 0]
+    parts = []
+    for words, some in (("above", above), ("below", below)):
+        if some:
+            gaps = [abs(g) for _, g in some]
+            spread = f"{min(gaps):.1f}" if len(gaps) == 1 else f"{min(gaps):.1f} to {max(gaps):.1f}"
+            parts.append(f"{words} by {spread} at {', '.join(n for n, _ in some)}")
+    if len(above) + len(below) < len(pairs):
+        level = [n for n, x, y in pairs if not differs(x, y)]
+        parts.append(f"level at {', '.join(level)}")
+    return f"- `{a}` against `{b}` ({unit}): {'; '.join(parts) or 'not measured'}."
+
+
+def findings1(rows: Rows) -> list[str]:
+    lines = [compared(rows, column, "paper: kcciol") for column in ("kcciol", "kcciol-paper")]
+    for column in ("scratch", "pretrained", "srnn", "mrcl", "maml-rep", "oml"):
+        lines.append(compared(rows, column, f"paper: {column}"))
+    return [*lines, compared(rows, "kcciol-paper", "oml"), compared(rows, "kcciol", "oml")]
+
+
+def findings_rivals(rows: Rows) -> list[str]:
+    lines = [compared(rows, f"{name}-same", name) for name in ("maml-rep", "mrcl", "oml")]
+    lines += [compared(rows, name, f"{name}-first") for name in ("maml-rep", "mrcl", "oml")]
+    return [*lines, compared(rows, "kcciol", "oml-same"), compared(rows, "kcciol", "anml")]
+
+
+def findings_controls(rows: Rows) -> list[str]:
+    return [compared(rows, "kcciol", other) for other in ("control", "gamma0", "lambda0", "oml-same", "kcciol-o")]
+
+
+def findings5(five: Rows, six: Rows) -> list[str]:
+    lines = []
+    for name, rows in (("one class a task", five), ("five classes a task", six)):
+        for column in ("standard", "pretraining", "oml", "kcciol"):
+            lines.append(compared(rows, column, f"paper: {column}", f"{name}, learners"))
+    return lines
+
+
+def findings_heads(rows: dict[str, Rows]) -> list[str]:
+    lines = []
+    for n, columns in rows.items():
+        best = max(
+            ((head, name, cell) for name, cells in columns.items() for head, cell in cells.items()),
+            key=lambda item: float(item[2]["mean"]),
+        )
+        lines.append(f"- After {n} classes the best pair is `{best[1]}` with `{best[0]}`: {shown(best[2])}.")
+        wins = [c for c, cells in columns.items() if {"ncm", "online-adam"} <= cells.keys()]
+        beaten = [c for c in wins if differs(columns[c]["ncm"], columns[c]["online-adam"]) > 0]
+        lines.append(
+            f"- After {n} classes class means beat the online Adam head on {len(beaten)} of {len(wins)} representations"
+            + (f" ({', '.join(beaten)})." if beaten else ".")
+        )
+    return lines
+
+
+def main() -> int:
+    new = page()
+    if "--check" in sys.argv:
+        old = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+        return int(old != new)
+    PAGE.write_text(new, encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
