@@ -29,9 +29,7 @@ def page(results: Path = ROOT / "results") -> str:
     lines = [
         "# Omniglot: what holds of the paper's claims",
         "",
-        "Made by `benchmarks/results_page.py` from `results/`. Accuracy (%) on held-out images of novel characters; ± is",
-        f"the 95 % interval over all streams of all seeds (up to {max(map(len, counts))} representations a column).",
-        "Representations are trained on 863 base characters; rates and settings are chosen on the other 100, by one rule.",
+        *ABOUT.format(seeds=max(map(len, counts))).splitlines(),
         "",
         "## Table 1: representations, gradient head",
         "",
@@ -41,9 +39,7 @@ def page(results: Path = ROOT / "results") -> str:
         "",
         "## The same trajectories for the rivals",
         "",
-        "`-same` has our trajectories, remember set, reset and number of steps. What is left of OML is then phase 1 alone;",
-        "of MRCL its first-order gradient; of MAML-Rep that the images of a trajectory are learned together. `-first` is",
-        "first order.",
+        *SAME.splitlines(),
         "",
         *table(one["rows"], RIVALS, "classes"),
         "",
@@ -76,6 +72,16 @@ def page(results: Path = ROOT / "results") -> str:
     return "\n".join(lines) + "\n"
 
 
+ABOUT = """\
+Made by `benchmarks/results_page.py` from `results/`. Accuracy (%) on held-out images of novel characters; ± is the
+95 % interval over all streams of all seeds (up to {seeds} representations a column). Representations are trained on
+863 base characters; rates and settings are chosen on the other 100, by one rule for all.
+"""
+SAME = """\
+`-same` has our trajectories, remember set, reset and number of steps. What is left of OML is then phase 1 alone; of
+MRCL its first-order gradient; of MAML-Rep that the images of a trajectory are learned together. `-first` is first
+order.
+"""
 NAMES = ("table1", "table5", "table6", "heads")
 PRINTED = ["scratch", "pretrained", "srnn", "mrcl", "maml-rep", "oml", "kcciol-paper", "kcciol", "paper: kcciol"]
 RIVALS = [
