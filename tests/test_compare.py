@@ -161,6 +161,10 @@ def test_the_command_line_compares_and_lists(
         (["--compare", "er", "ncm", "--set", "slots=3"], "--set is for one learner"),
         (["--learner", "ncm", "--classes", "99"], "99 classes"),
         (["--learner", "ncm", "--task-classes", "2"], "no whole number of tasks"),
+        (["--learner", "ncm", "--task-classes", "0"], "task_classes is 0"),
+        (["--learner", "er", "--budget-images", "-1"], "budget_images is -1"),
+        (["--learner", "er", "--set", f"reserve={10**22}"], "below 2^31"),
+        (["--learner", "er", "--set", "slots=1.5"], "whole number"),
         (["--learner", "ncm", "--rates", "0.1"], "--rates belongs to the head of Algorithm 4"),
         (["--trains", "all"], "--trains goes with --learner"),
     ]

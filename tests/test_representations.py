@@ -125,6 +125,10 @@ def test_a_label_that_lies_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     for name in ("mrcl", "oml", "pretrained", "srnn", "maml-rep", "anml", "scratch", "kcciol-o", "gamma0", "lambda0"):
         with pytest.raises(UserError, match=f"representation is '{name}'"):
             check_label(replace(preset("quickstart"), representation=name))
+    for name in ("pretrained", "srnn", "maml-rep", "anml", "oml"):
+        config = with_method(preset("quickstart"), name)
+        with pytest.raises(UserError, match="leave those of its phases"):
+            check_label(replace(config, phase3=replace(config.phase3, steps=4)))
     with pytest.raises(UserError, match="representation is 'kcciol'"):
         check_label(replace(with_method(preset("quickstart"), "pretrained"), representation="kcciol"))
     with pytest.raises(UserError, match="already"):

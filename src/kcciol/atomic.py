@@ -32,6 +32,9 @@ def replacing(path: Path) -> Iterator[Path]:
     ...     [entry.name for entry in Path(folder).iterdir()]
     ['note.txt']
     """
+    path = path.resolve()  # through a link, the file it leads to is what is replaced
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is not a file, so it cannot be written over: name a file.")
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         yield part

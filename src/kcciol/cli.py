@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import inspect
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -53,6 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
     except OSError as error:  # a full disk, a file that was taken away: nothing a traceback would help with
         print(f"kcciol: {error}", file=sys.stderr)
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
+            raise
+        print("kcciol: There is not enough memory for this: ask for less (fewer, smaller or shorter).", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("kcciol: interrupted", file=sys.stderr)
@@ -205,9 +211,9 @@ def train(words: Sequence[str]) -> int:
         base = load(options.config.data).base
         phases.train(options.config, base, path, options.resume, options.start, options.quiet)
     except Stopped as stopped:
-        print(f"kcciol: {stopped} `kcciol train {path} --resume` continues.", file=sys.stderr)
+        print(f"kcciol: {stopped} `kcciol train {shlex.quote(str(path))} --resume` continues.", file=sys.stderr)
         return stopped.exit_code
-    out.print(f"The run is in {path}; `kcciol evaluate {path}` measures it.")
+    out.print(f"The run is in {path}; `kcciol evaluate {shlex.quote(str(path))}` measures it.")
     return 0
 
 
@@ -332,7 +338,9 @@ def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
         budget_images=options.budget_images,
         seed=e.seed,
     )
-    name = f"{options.learner or 'compare'}-{'untrained' if options.untrained else path.stem}"
+    which = "compare" if options.compare is not None else options.learner
+    name = f"{which}-{'untrained' if options.untrained else path.stem}"
+    name += "" if options.split == "novel" else f"-{options.split}"
     unlike = hashlib.sha256(repr((config, options.trains, options.split, fixed, names)).encode()).hexdigest()[:6]
     target = options.out or path.parent / f"evaluation-{name}-{unlike}.json"
     require_json(target)
@@ -352,7 +360,11 @@ def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
         results[name] = compare.measure_learner(where, name, config, fixed, say=_say)
         write_json(target, compare.with_record({**about, "learners": results}, representation, config))
     out.print(_learner_table(results, sorted(e.classes)))
-    out.print(f"{e.trajectories} streams each, ± 95 % interval, held-out images; settings chosen on {where.chosen_on}.")
+    chosen = any(result["choice"]["scores"] for result in results.values())
+    out.print(
+        f"{e.trajectories} streams each, ± 95 % interval, held-out images"
+        + (f"; settings chosen on {where.chosen_on}." if chosen else ".")
+    )
     out.print(f"wrote {target}")
     return 0
 
@@ -379,6 +391,7 @@ def _learner_table(results: dict[str, dict[str, Any]], classes: Sequence[int]) -
         cells = [result["classes"][str(n)] for n in classes]
         shown = [f"{c['mean']:.1f}" + (f" ± {c['ci95']:.1f}" if c["ci95"] is not None else "") for c in cells]
         kept = f"{sum(result['bytes'].values()) / 1e6:.2f} MB" + (", examples" if result["replay"] else "")
+        kept += "" if result.get("within_budget", True) else " (over budget)"
         lost = f"{result['summary']['forgetting']['mean']:.1f}" if "forgetting" in result["summary"] else "-"
         table.add_row(name, *shown, lost, kept, f"{result['total_seconds']:.1f}")
     return table

@@ -55,6 +55,13 @@ class StreamConfig:
     seed: int = 0
     """Draws the streams."""
 
+    def __post_init__(self) -> None:
+        for name in ("task_classes", "train_samples", "test_samples", "trajectories", "search_trajectories"):
+            if not 1 <= getattr(self, name) < 2**31:
+                raise UserError(f"{name} is {getattr(self, name)}, but must be at least 1 (and below 2^31).")
+        if not 0 <= self.budget_images < 2**31:
+            raise UserError(f"budget_images is {self.budget_images}, but must be 0 or more (and below 2^31).")
+
     def plan(self, classes: int, order: Order) -> Plan:
         return Plan(classes, self.train_samples, self.task_classes, order, self.seed)
 
@@ -100,6 +107,8 @@ def world(
     precision: Literal["float32", "tf32"] = "float32" if trains == "head" else "tf32"
     set_precision(dataclasses.replace(representation.config.engine, precision=precision), where)
     classes = data.novel if split == "novel" else data.validation
+    if len(classes) == 0:
+        raise UserError(f"There are no {split} classes: train with data.{split}_classes above 0.")
     if max(config.classes) > len(classes):
         raise UserError(
             f"The stream has {max(config.classes)} classes, but there are {len(classes)} {split} ones: ask for fewer."
@@ -212,6 +221,7 @@ def measure_on(
     if say is not None:
         say(f"{name}: {rows[str(length)]['mean']:.1f} % after {length} classes, {seconds:.1f} s")
     return {
+        "order": order,
         "classes": rows,
         "summary": {k: v.to_dict() for k, v in course.summary().items()},
         "forgetting_by_task": course.forgetting().mean(0).tolist(),
@@ -235,7 +245,8 @@ def parse_settings(name: str, words: Sequence[str]) -> dict[str, Any]:
         try:
             found[key] = {int: int, float: float}.get(hints.get(key, str), str)(text)
         except ValueError:
-            raise UserError(f"{key} is {text!r}, but must be a number.") from None
+            kind_of = "whole number" if hints.get(key) is int else "number"
+            raise UserError(f"{key} is {text!r}, but must be a {kind_of}.") from None
     check_settings(from_dict(kind, found, name))
     return found
 

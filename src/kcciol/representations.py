@@ -29,9 +29,14 @@ def _is_online(config: Config) -> bool:
     return config.meta.loss == "online" and config.meta.adapts == "W"
 
 
+def _phases(config: Config) -> int:
+    """The last phase that has steps."""
+    return max((i for i, phase in enumerate(config.phases, 1) if phase.steps), default=0)
+
+
 def _one(config: Config) -> bool:
     """Phase 1 only."""
-    return _is_online(config) and config.phase2.steps == config.phase3.steps == 0
+    return _is_online(config) and _phases(config) <= 1
 
 
 def _kcciol(config: Config) -> Config:
@@ -141,13 +146,19 @@ REPRESENTATIONS: dict[str, Method] = {
         "supervised training on the base classes",
         "Javed and White 2019",
         _pretrained,
-        lambda c: c.meta.loss == "supervised",
+        lambda c: c.meta.loss == "supervised" and _phases(c) <= 1,
     ),
     "srnn": Method(
-        "supervised, with sparse features (Set-KL)", "Liu et al. 2019", _srnn, lambda c: c.meta.loss == "sparse"
+        "supervised, with sparse features (Set-KL)",
+        "Liu et al. 2019",
+        _srnn,
+        lambda c: c.meta.loss == "sparse" and _phases(c) <= 2,
     ),
     "maml-rep": Method(
-        "few-shot episodes, only W adapts", "Javed and White 2019", _maml_rep, lambda c: c.meta.loss == "episodes"
+        "few-shot episodes, only W adapts",
+        "Javed and White 2019",
+        _maml_rep,
+        lambda c: c.meta.loss == "episodes" and _phases(c) <= 1,
     ),
     "mrcl": Method(
         "online trajectories, W never reset",
@@ -162,7 +173,10 @@ REPRESENTATIONS: dict[str, Method] = {
         lambda c: _one(c) and c.meta.reset != "none",
     ),
     "anml": Method(
-        "a gated network, all of it adapts in training", "Beaulieu et al. 2020", _anml, lambda c: c.net.gate > 0
+        "a gated network, all of it adapts in training",
+        "Beaulieu et al. 2020",
+        _anml,
+        lambda c: c.net.gate > 0 and _phases(c) <= 1,
     ),
     "kcciol": Method("three phases of knowledge consolidation", "Karim et al. 2021", _kcciol),
     "kcciol-o": Method(
@@ -204,8 +218,8 @@ def check_label(config: Config) -> None:
     """Refuse a config whose settings are not those of the representation it names."""
     if not representation(config.representation).marks(config):
         raise UserError(
-            f"representation is {config.representation!r}, but the settings are not that method's: start from a preset "
-            "with --representation, or name the representation that they are of."
+            f"representation is {config.representation!r}, but the settings are not that method's: leave those of its "
+            "phases, loss, reset and mask as `kcciol train PRESET --representation NAME` sets them."
         )
 
 

@@ -117,6 +117,19 @@ def test_wrong_files_and_settings_are_refused(tmp_path: Path) -> None:
         OnlineLearner("ncm", width)
     with pytest.raises(UserError, match="seed is"):
         OnlineLearner("ncm", 2, seed=2**64)
+    for bad in (tmp_path, Path()):
+        with pytest.raises(UserError):
+            OnlineLearner("ncm", 2).learn_one([0.0, 1.0], "a").save(bad)
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target)
+    OnlineLearner("ncm", 2).learn_one([0.0, 1.0], "a").save(link)
+    assert link.is_symlink()
+    assert OnlineLearner.load(target).classes_ == ["a"]
+    flipped = bytearray(target.read_bytes())
+    flipped[-3] ^= 1  # in a tensor
+    target.write_bytes(flipped)
+    with pytest.raises(UserError, match="is damaged"):
+        OnlineLearner.load(target)
     with pytest.raises(UserError, match="cannot be written"):
         OnlineLearner("ncm", 2).learn_one([0.0, 1.0], "a").save(tmp_path / "no" / "folder")
     big: Any

@@ -51,6 +51,8 @@ def check_settings(settings: Settings) -> None:
     for name, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{name} is {value}, but must be a finite number.")
+        if isinstance(value, int) and abs(value) >= 2**31:
+            raise UserError(f"{name} is {value}, but must be below 2^31.")
     from_dict(type(settings), values)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Hashable
 from pathlib import Path
@@ -33,8 +34,8 @@ class OnlineLearner:
     """
 
     def __init__(self, name: str, width: int, settings: Settings | None = None, seed: int = 0) -> None:
-        if not isinstance(width, int) or width < 1:
-            raise UserError(f"width is {width!r}, but must be a whole number of at least 1.")
+        if type(width) is not int or not 1 <= width < 2**24:
+            raise UserError(f"width is {width!r}, but must be a whole number of at least 1 (and below 2^24).")
         if not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise UserError(f"seed is {seed!r}, but must be a whole number of 0 or more (and below 2^63).")
         method = learner_type(name)
@@ -59,7 +60,7 @@ class OnlineLearner:
             number = self._number.get(label, len(self.classes_))
         except TypeError:
             raise UserError(
-                f"The label {label!r} cannot be a label, because it can change: use text, a number or a tuple."
+                f"The label {label!r} cannot be a label, because it can change: use text or a number."
             ) from None
         if isinstance(label, float) and label != label:
             raise UserError("NaN is not equal to itself, so it cannot be a label.")
@@ -110,26 +111,38 @@ class OnlineLearner:
         except TypeError as error:
             raise UserError(f"Only labels of text, numbers, true, false and None can be saved ({error}).") from None
         tensors = {name: t.contiguous() for name, t in self.learner.state_dict().items()}
-        with replacing(Path(path)) as beside:
-            try:
-                save_file(tensors, beside, metadata={"learner": text})
-            except (SafetensorError, OSError) as error:
-                raise UserError(f"The learner cannot be written to {path} ({error}).") from None
+        try:
+            with replacing(Path(path)) as beside:
+                save_file(tensors, beside, metadata={"learner": text, "sum": _sum(text, tensors)})
+        except (SafetensorError, OSError, TypeError, ValueError) as error:
+            raise UserError(f"The learner cannot be written to {path} ({error}).") from None
 
     @classmethod
     def load(cls, path: str | Path) -> OnlineLearner:
         """Go on where `save` stood, exactly."""
         try:
             with safe_open(path, framework="pt") as file:
-                head = json.loads((file.metadata() or {}).get("learner", "{}"))
+                meta = file.metadata() or {}
+                head = json.loads(meta.get("learner", "{}"))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (OSError, SafetensorError, ValueError) as error:
             raise UserError(f"The learner {path} cannot be read ({error}).") from None
         if head.get("format") != _FORMAT:
             raise UserError(f"The file {path} is not a saved learner.")
+        if meta.get("sum") != _sum(meta["learner"], tensors):
+            raise UserError(f"The learner {path} is damaged: it is not as it was saved; use another copy.")
         settings = from_dict(learner_type(head["name"]).settings_type, head["settings"], head["name"])
         learner = cls(head["name"], head["width"], settings, head["seed"])
         learner.learner.load_state_dict(tensors)
         learner.classes_ = list(head["classes"])
         learner._number = {label: number for number, label in enumerate(learner.classes_)}
         return learner
+
+
+def _sum(text: str, tensors: dict[str, Tensor]) -> str:
+    """A checksum of all that is saved."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].numpy().tobytes())
+    return digest.hexdigest()
