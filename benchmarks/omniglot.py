@@ -29,6 +29,7 @@ from kcciol.evaluation.metrics import summarize, t_quantile
 from kcciol.measure import measure
 from kcciol.meta.phases import train
 from kcciol.representation import load as load_representation
+from kcciol.representations import with_method
 
 # Table 1 of the paper: mean and standard deviation
 PAPER = {"10": (95.4, 3.4), "50": (85.8, 2.5), "100": (81.4, 2.3), "150": (77.1, 1.6), "200": (72.6, 1.5)}
@@ -108,9 +109,7 @@ def check_same(result: Path, config: Config) -> None:
 
 
 def settings(name: str, is_control: bool, seed: int, root: str) -> Config:
-    config = preset(name)
-    if is_control:
-        config = replace(config, phase2=replace(config.phase2, gamma=0.0), phase3=replace(config.phase3, lam=0.0))
+    config = with_method(preset(name), "control" if is_control else "kcciol")
     return replace(config, seed=seed, data=replace(config.data, root=root))
 
 

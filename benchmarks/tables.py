@@ -23,7 +23,7 @@ import torch.nn.functional as F
 import tyro
 
 from kcciol.atomic import write_json
-from kcciol.compare import StreamConfig, measure_learner, measure_on, with_record, world
+from kcciol.compare import StreamConfig, measure_learner, with_record, world
 from kcciol.config import Config, EvaluationConfig, preset, to_dict
 from kcciol.data import load as load_data
 from kcciol.data.classset import Splits
@@ -195,7 +195,8 @@ def heads(representation: Representation, data: Splits, options: Options) -> dic
     found |= {name: measure_learner(where, name, stream, fixed) for name, fixed in HEADS.items()}
     if representation.config.representation == "scratch":
         novel, base = (pixels(part, stream) for part in (data.novel, data.validation))
-        found["pixels"] = measure_on(novel, base, Head(novel.train.shape[2]), "ncm", stream)
+        floor = replace(where, novel=novel, base=base, model=Head(novel.train.shape[2]))
+        found["pixels"] = measure_learner(floor, "ncm", stream)
     return {"heads": found}
 
 

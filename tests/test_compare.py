@@ -16,6 +16,7 @@ from kcciol.compare import world as make_world
 from kcciol.config import preset
 from kcciol.data import load
 from kcciol.errors import UserError
+from kcciol.evaluation import learning
 from kcciol.evaluation.choose import GRIDS, Examples, candidates, choose, footprint, run_copies
 from kcciol.evaluation.continual import Plan
 from kcciol.learners import LEARNERS, fitting, typical_bytes
@@ -93,7 +94,7 @@ def test_memory_decides_how_many_copies_run_together_and_changes_nothing(monkeyp
     settings = [ReplaySettings(rate=0.05, slots=4)] * 5
     whole = run_copies("er", Head(WIDTH), settings, range(5), clusters(), Plan(4, 5), "report", [2])
     one = LEARNERS["er"](Head(WIDTH), settings[0])
-    monkeypatch.setattr("kcciol.evaluation.choose.GIB", 4 * 2 * footprint(one, 4))
+    monkeypatch.setitem(learning.BUDGET, "cpu", 4 * 2 * footprint(one, 4))
     parts = run_copies("er", Head(WIDTH), settings, range(5), clusters(), Plan(4, 5), "report", [2])
     assert torch.equal(whole.accuracy, parts.accuracy)
     assert torch.equal(whole.matrix.nan_to_num(), parts.matrix.nan_to_num())

@@ -18,7 +18,7 @@ from kcciol.engine.execute import set_precision
 from kcciol.engine.record import record
 from kcciol.errors import UserError
 from kcciol.evaluation.choose import Examples, candidates, choose, grid_of, run_copies
-from kcciol.evaluation.continual import Order, Plan
+from kcciol.evaluation.continual import Course, Order, Plan
 from kcciol.evaluation.metrics import summarize
 from kcciol.learners import learner_type
 from kcciol.learners.gaussian import fit_prior
@@ -59,6 +59,11 @@ class StreamConfig:
         for name in ("task_classes", "train_samples", "test_samples", "trajectories", "search_trajectories"):
             if not 1 <= getattr(self, name) < 2**31:
                 raise UserError(f"{name} is {getattr(self, name)}, but must be at least 1 (and below 2^31).")
+        for n in self.classes:
+            if n < 1 or n % self.task_classes:
+                raise UserError(
+                    f"{n} classes are no whole number of tasks of {self.task_classes} classes: choose others."
+                )
         if not 0 <= self.budget_images < 2**31:
             raise UserError(f"budget_images is {self.budget_images}, but must be 0 or more (and below 2^31).")
 
@@ -130,15 +135,60 @@ def measure_learner(
     say: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Choose the learner's settings on base classes, then let it learn novel ones; JSON-ready, without the record."""
+    began = time.perf_counter()
+    order: Order = "shuffled" if name == "approx-iid" else config.order
     grid = grid_of(name, where.trains) if grid is None else grid
-    settings = dict(fixed or {})
+    settings, length = dict(fixed or {}), max(config.classes)
     if config.budget_images:
         settings |= within_budget(where, name, config, settings)
-    result = measure_on(where.novel, where.base, where.model, name, config, settings, grid, say)
+    if name == "gaussian":
+        alpha, beta = fit_prior(where.base.train)
+        settings = {"alpha": alpha, "beta": beta} | settings
+    search = config.plan(min(config.search_classes, length) // config.task_classes * config.task_classes, order)
+    choice = choose(name, where.model, candidates(name, settings, grid), where.base, search, config.search_trajectories)
+    if say is not None and choice.scores:
+        say(f"{name}: chose {describe(choice.settings)} in {choice.seconds:.1f} s")
+    clock = time.perf_counter()
+    rows, course = _report(where, name, choice.settings, config, order)
+    seconds = time.perf_counter() - clock
+    if say is not None:
+        say(f"{name}: {rows[str(length)]['mean']:.1f} % after {length} classes, {seconds:.1f} s")
+    result: dict[str, Any] = {
+        "learner": name,
+        "trains": where.trains,
+        "chosen_on": where.chosen_on,
+        "order": order,
+        "classes": rows,
+        "summary": {k: v.to_dict() for k, v in course.summary().items()},
+        "choice": choice.to_dict(),
+        "replay": learner_type(name).card.replay,
+        "bytes": dict(course.memory),
+        "seconds": seconds,
+        "total_seconds": time.perf_counter() - began,
+    }
+    if "forgetting" in result["summary"]:
+        result["forgetting_by_task"] = course.forgetting().mean(0).tolist()
     if config.budget_images:
         budget = config.budget_images * where.image_bytes
-        result |= {"budget_bytes": budget, "within_budget": sum(result["bytes"].values()) <= budget}
-    return {"learner": name, "trains": where.trains, "chosen_on": where.chosen_on, **result}
+        result |= {"budget_bytes": budget, "within_budget": sum(course.memory.values()) <= budget}
+    return result
+
+
+def _report(
+    where: World, name: str, settings: Settings, config: StreamConfig, order: Order
+) -> tuple[dict[str, Any], Course]:
+    """The streams that are reported: a cell for each number of classes, and the course of the longest."""
+    rows: dict[str, Any] = {}
+    shuffled = order == "shuffled"
+    # a shuffled stream has no prefixes: each length is a stream of its own
+    for n in sorted(config.classes) if shuffled else [max(config.classes)]:
+        points = [] if shuffled else [k // config.task_classes for k in config.classes]
+        copies, numbers = [settings] * config.trajectories, range(config.trajectories)
+        course = run_copies(name, where.model, copies, numbers, where.novel, config.plan(n, order), "report", points)
+        for k in course.points:
+            values = course.at(k)
+            rows[str(k * config.task_classes)] = {**summarize(values).to_dict(), "by_trajectory": values.tolist()}
+    return rows, course
 
 
 def check_learner(where: World, name: str, fixed: Mapping[str, Any]) -> None:
@@ -178,59 +228,6 @@ def within_budget(where: World, name: str, config: StreamConfig, fixed: Mapping[
 def settings_default(kind: type[Settings], fixed: Mapping[str, Any], name: str) -> int:
     """A setting as it will be; 0 where there is none of this name."""
     return int(fixed.get(name, getattr(kind(), name, 0)))
-
-
-def measure_on(
-    novel: Examples,
-    base: Examples,
-    model: Model,
-    name: str,
-    config: StreamConfig,
-    fixed: Mapping[str, Any] | None = None,
-    grid: Mapping[str, Sequence[Any]] | None = None,
-    say: Callable[[str], None] | None = None,
-) -> dict[str, Any]:
-    """The same for examples of whatever kind."""
-    began = time.perf_counter()
-    order: Order = "shuffled" if name == "approx-iid" else config.order
-    for n in config.classes:
-        if n % config.task_classes:
-            raise UserError(
-                f"{n} classes are no whole number of tasks of {config.task_classes} classes: choose others."
-            )
-    settings, length = dict(fixed or {}), max(config.classes)
-    if name == "gaussian":
-        alpha, beta = fit_prior(base.train)
-        settings = {"alpha": alpha, "beta": beta} | settings
-    search = config.plan(min(config.search_classes, length) // config.task_classes * config.task_classes, order)
-    choice = choose(name, model, candidates(name, settings, grid), base, search, config.search_trajectories)
-    if say is not None and choice.scores:
-        say(f"{name}: chose {describe(choice.settings)} in {choice.seconds:.1f} s")
-    clock = time.perf_counter()
-    rows: dict[str, Any] = {}
-    # a shuffled stream has no prefixes: each length is a stream of its own
-    for n in sorted(config.classes) if order == "shuffled" else [length]:
-        points = [] if order == "shuffled" else [n // config.task_classes for n in config.classes]
-        copies, numbers = [choice.settings] * config.trajectories, range(config.trajectories)
-        course = run_copies(name, model, copies, numbers, novel, config.plan(n, order), "report", points)
-        for k in course.points:
-            values = course.at(k)
-            cell = {**summarize(values).to_dict(), "by_trajectory": values.tolist()}
-            rows[str(k * config.task_classes)] = cell
-    seconds = time.perf_counter() - clock
-    if say is not None:
-        say(f"{name}: {rows[str(length)]['mean']:.1f} % after {length} classes, {seconds:.1f} s")
-    return {
-        "order": order,
-        "classes": rows,
-        "summary": {k: v.to_dict() for k, v in course.summary().items()},
-        "forgetting_by_task": course.forgetting().mean(0).tolist(),
-        "choice": choice.to_dict(),
-        "replay": learner_type(name).card.replay,
-        "bytes": dict(course.memory),
-        "seconds": seconds,
-        "total_seconds": time.perf_counter() - began,
-    }
 
 
 def parse_settings(name: str, words: Sequence[str]) -> dict[str, Any]:

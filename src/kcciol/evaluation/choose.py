@@ -14,12 +14,12 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.evaluation.continual import Course, Plan, Streams, run
+from kcciol.evaluation.learning import budget
 from kcciol.evaluation.stream import Purpose, draw
 from kcciol.learners import learner_type
 from kcciol.learners.learner import Learner, Settings
 from kcciol.learners.model import Model
 
-GIB = 2**30
 RATES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 # What is tried: half decades of the rate, the reserve, and one or two settings of the method's own.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
@@ -163,10 +163,9 @@ def run_copies(
 def _parts(
     name: str, model: Model, settings: Sequence[Settings], classes: int, device: torch.device
 ) -> Iterator[slice]:
-    """Slices of the copies that fit into half of the free memory (of a CPU: one GiB) with all they need to work."""
+    """Slices of the copies that fit into the device's budget with all they need to work."""
     one = learner_type(name)(model, settings[0], (0,))
-    budget = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else GIB
-    size = max(1, int(budget // max(1, 4 * footprint(one, classes))))
+    size = max(1, budget(device) // max(1, 4 * footprint(one, classes)))
     for first in range(0, len(settings), size):
         yield slice(first, min(first + size, len(settings)))
 

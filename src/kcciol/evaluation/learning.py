@@ -37,5 +37,9 @@ def learn_streams(
 def copies_at_once(start: Start, like: Tensor) -> int:
     """How many copies fit into the device's budget: four numbers a weight (itself, Adam's two and one to work with)."""
     weights = sum(math.prod(shape) for shape in start.shapes)
-    budget = torch.cuda.mem_get_info(like.device)[0] // 2 if like.is_cuda else BUDGET["cpu"]
-    return max(1, budget // (4 * weights * like.element_size()))
+    return max(1, budget(like.device) // (4 * weights * like.element_size()))
+
+
+def budget(device: torch.device) -> int:
+    """Bytes that copies may take together."""
+    return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else BUDGET["cpu"]
