@@ -13,7 +13,6 @@ import torch
 from kcciol import cli
 from kcciol.compare import StreamConfig, check_learner, measure_learner, parse_settings, within_budget
 from kcciol.compare import world as make_world
-from kcciol.config import preset
 from kcciol.data import load
 from kcciol.errors import UserError
 from kcciol.evaluation import learning
@@ -25,6 +24,7 @@ from kcciol.learners.gradient import GradientSettings
 from kcciol.learners.model import Head
 from kcciol.meta.phases import train
 from kcciol.representation import Representation
+from tests.learners.battery import tiny
 
 WIDTH = 6
 
@@ -38,12 +38,7 @@ def clusters(classes: int = 12, samples: int = 8) -> Examples:
 
 @pytest.fixture(scope="module")
 def world() -> tuple[Representation, Any]:
-    config = preset("quickstart")
-    config = replace(
-        config,
-        data=replace(config.data, base_classes=14, validation_classes=6, novel_classes=8, samples=8, train_samples=8),
-        net=replace(config.net, channels=4, strides=(2, 2)),
-    )
+    config = tiny(base=14, held_out=6, novel=8, samples=8)
     data = load(config.data)
     return Representation.untrained(config, data.base), data
 

@@ -16,31 +16,18 @@ from kcciol.errors import UserError
 from kcciol.measure import measure_file
 from kcciol.meta.phases import train
 from kcciol.representations import REPRESENTATIONS, check_label, with_method
-
-
-def small(name: str) -> Config:
-    """The quickstart by this method, cut down to a second."""
-    config = preset("quickstart")
-    config = replace(
-        config,
-        data=replace(config.data, base_classes=20, novel_classes=8, samples=12, train_samples=12),
-        net=replace(config.net, channels=4, strides=(2, 2)),
-        trajectory=replace(config.trajectory, classes=2, support=2, remember=4),
-    )
-    config = with_method(config, name)
-    phases = {f"phase{i}": replace(p, steps=min(p.steps, 4)) for i, p in enumerate(config.phases, 1)}
-    return replace(config, **phases)  # type: ignore[arg-type]
+from tests.learners.battery import tiny_method
 
 
 @pytest.mark.parametrize("name", REPRESENTATIONS)
 def test_each_trains_resumes_and_is_evaluated(name: str, tmp_path: Path) -> None:
-    config = small(name)
+    config = tiny_method(name)
     data = load(config.data)
     folder = train(config, data.base, tmp_path / "run", quiet=True)
     last = max(i for i in (1, 2, 3) if folder.phase(i).exists())
     saved = checkpoint.load(folder.phase(last))
     assert saved.config.representation == name
-    start = train(replace(small("scratch"), net=config.net), data.base, tmp_path / "scratch", quiet=True)
+    start = train(replace(tiny_method("scratch"), net=config.net), data.base, tmp_path / "scratch", quiet=True)
     moved = {n: not torch.equal(t, checkpoint.load(start.phase(1)).tensors[n]) for n, t in saved.tensors.items()}
     assert all(moved.values()) == any(moved.values()) == (name != "scratch")
     train(config, data.base, tmp_path / "run", resume=True, quiet=True)
@@ -150,7 +137,7 @@ def test_epochs_are_epochs_whatever_the_batch() -> None:
 
 
 def test_maml_rep_needs_a_linear_head(tmp_path: Path) -> None:
-    config = with_method(small("kcciol"), "maml-rep")
+    config = tiny_method("maml-rep")
     with pytest.raises(UserError, match="linear W"):
         train(replace(config, net=replace(config.net, hidden=4)), load(config.data).base, tmp_path / "r", quiet=True)
     assert not (tmp_path / "r").exists()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kcciol.config import NetConfig
+from kcciol.config import Config, NetConfig, preset
 from kcciol.learners import LEARNERS
 from kcciol.learners.learner import Learner
 from kcciol.learners.model import Head, Model, Network
 from kcciol.nets.encoder import Encoder
+from kcciol.representations import with_method
 
 WIDTH = 10
 NET = NetConfig(channels=4, strides=(2, 1))
@@ -92,3 +94,22 @@ def same(a: Learner, b: Learner) -> bool:
 
 def _bits(t: Tensor) -> Tensor:
     return t.nan_to_num(nan=12345.0) if t.is_floating_point() else t
+
+
+def tiny(base: int, held_out: int, novel: int, samples: int, channels: int = 4) -> Config:
+    """The quickstart, cut down to a second."""
+    config = preset("quickstart")
+    sizes = {"base_classes": base, "validation_classes": held_out, "novel_classes": novel}
+    return replace(
+        config,
+        data=replace(config.data, **sizes, samples=samples, train_samples=samples),
+        net=replace(config.net, channels=channels, strides=(2, 2)),
+        trajectory=replace(config.trajectory, classes=2, support=2, remember=4),
+    )
+
+
+def tiny_method(name: str, channels: int = 4, steps: int = 4) -> Config:
+    """Such a config to learn theta by a method, in a few steps of each phase."""
+    config = with_method(tiny(20, 0, 8, 12, channels), name)
+    phases = {f"phase{i}": replace(p, steps=min(p.steps, steps)) for i, p in enumerate(config.phases, 1)}
+    return replace(config, **phases)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import torch
 
 from kcciol.compare import StreamConfig, measure_learner
 from kcciol.compare import world as make_world
-from kcciol.config import EngineConfig, preset
+from kcciol.config import EngineConfig
 from kcciol.data import load
 from kcciol.engine import checkpoint
 from kcciol.engine.execute import set_precision
@@ -18,8 +18,8 @@ from kcciol.evaluation.choose import GRIDS
 from kcciol.learners import LEARNERS, fitting
 from kcciol.meta.phases import train
 from kcciol.representation import Representation
-from kcciol.representations import REPRESENTATIONS, with_method
-from tests.learners.battery import examples, feed, kinds, make, model_of, same
+from kcciol.representations import REPRESENTATIONS
+from tests.learners.battery import examples, feed, kinds, make, model_of, same, tiny, tiny_method
 
 pytestmark = pytest.mark.cuda
 every = pytest.mark.parametrize(("name", "kind"), kinds())
@@ -63,12 +63,7 @@ def test_restored_on_a_gpu_it_ends_in_the_same_bits(name: str, kind: str) -> Non
 def test_streams_are_learned_and_settings_chosen_on_a_gpu(name: str, trains: Any) -> None:
     if name not in fitting(trains):
         pytest.skip(f"{name} does not train {trains}")
-    config = preset("quickstart")
-    config = replace(
-        config,
-        data=replace(config.data, base_classes=14, validation_classes=6, novel_classes=8, samples=8, train_samples=8),
-        net=replace(config.net, channels=8, strides=(2, 2)),
-    )
+    config = tiny(base=14, held_out=6, novel=8, samples=8, channels=8)
     data = load(config.data)
     stream = StreamConfig(
         classes=(3, 6), train_samples=5, test_samples=3, trajectories=3, search_trajectories=2, budget_images=100
@@ -83,16 +78,7 @@ def test_streams_are_learned_and_settings_chosen_on_a_gpu(name: str, trains: Any
 
 @pytest.mark.parametrize("name", REPRESENTATIONS)
 def test_every_representation_trains_as_a_graph(name: str, tmp_path: Any) -> None:
-    config = preset("quickstart")
-    config = replace(
-        config,
-        data=replace(config.data, base_classes=20, novel_classes=1, samples=12, train_samples=12),
-        net=replace(config.net, channels=16, strides=(2, 2)),
-        trajectory=replace(config.trajectory, classes=2, support=2, remember=4),
-    )
-    config = with_method(config, name)
-    phases = {f"phase{i}": replace(p, steps=min(p.steps, 6)) for i, p in enumerate(config.phases, 1)}
-    config = replace(config, **phases)  # type: ignore[arg-type]
+    config = tiny_method(name, channels=16, steps=6)
     base = load(config.data).base
     ends = []
     for graph in (True, False):

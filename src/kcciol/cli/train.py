@@ -1,0 +1,90 @@
+"""kcciol train: meta-train a representation."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from kcciol import config as configs
+from kcciol import representations
+from kcciol.cli.terminal import out, parse, print_presets
+from kcciol.config import Config
+from kcciol.errors import UserError
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Meta-train a representation on base classes, in three phases.
+
+    Every setting of the preset is a flag; the defaults shown are those of the preset that is named.
+    """
+
+    preset: Positional[str]
+    """A preset's name, a config file of the same shape, or the folder of a run to take the config from."""
+    out: Path = Path("runs/PRESET-seed0")
+    """The run folder; by default runs/PRESET-seedSEED."""
+    resume: bool = False
+    """Continue the run in the folder, exactly where its checkpoint stands."""
+    start: Path | None = None
+    """A representation saved at the end of a phase: begin with the phase after it."""
+    quiet: bool = False
+    """No progress bar."""
+    config: Annotated[Config, arg(name="")] = field(default_factory=Config)
+
+
+def train(words: Sequence[str]) -> int:
+    """Meta-train a representation: kcciol train PRESET."""
+    if words and words[0].startswith("-") and {"-h", "--help"}.isdisjoint(words):
+        raise UserError("The preset comes first: kcciol train PRESET [options].")
+    if not words or words[0].startswith("-"):
+        out.print("usage: kcciol train PRESET [options]      (kcciol train PRESET --help shows every setting)\n")
+        print_presets()
+        out.print("\nPRESET may also be a .toml file of the same shape, or the folder of a run.")
+        out.print("--out says where the run goes, --resume continues it, --start begins after a phase of another run.")
+        return 0 if {"-h", "--help"} & set(words) else 2
+    folder = Path(words[0])
+    if (folder / "config.toml").is_file():
+        start = TrainOptions(words[0], folder, config=configs.read(folder / "config.toml"))
+    elif words[0].endswith(".toml"):
+        start = TrainOptions(folder.stem, config=configs.read(folder))
+    else:
+        start = TrainOptions(words[0], config=configs.preset(words[0]))
+    method = _word_after("--representation", words)
+    before = start.config.representation
+    if method is not None and method != before:
+        start = dataclasses.replace(start, config=representations.with_method(start.config, method))
+    options = parse(TrainOptions, "train", words, start)
+    representations.check_label(options.config)
+    path = options.out
+    if path == TrainOptions.out:
+        name = Path(options.preset).stem + (f"-{method}" if method not in (None, before) else "")
+        path = Path("runs") / f"{name}-seed{options.config.seed}"
+    from kcciol.data import load
+    from kcciol.engine.stop import Stopped
+    from kcciol.meta import phases
+
+    try:
+        base = load(options.config.data).base
+        phases.train(options.config, base, path, options.resume, options.start, options.quiet)
+    except Stopped as stopped:
+        print(f"kcciol: {stopped} `kcciol train {shlex.quote(str(path))} --resume` continues.", file=sys.stderr)
+        return stopped.exit_code
+    out.print(f"The run is in {path}; `kcciol evaluate {shlex.quote(str(path))}` measures it.")
+    return 0
+
+
+def _word_after(flag: str, words: Sequence[str]) -> str | None:
+    """The value of a flag that must be known before the others can be read."""
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        if word == flag:
+            return following
+        if word.startswith(flag + "="):
+            return word.removeprefix(flag + "=")
+    return None
