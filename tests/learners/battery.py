@@ -99,7 +99,7 @@ def _bits(t: Tensor) -> Tensor:
 def tiny(base: int, held_out: int, novel: int, samples: int, channels: int = 4) -> Config:
     """The quickstart, cut down to a second."""
     config = preset("quickstart")
-    sizes = {"base_classes": base, "validation_classes": held_out, "novel_classes": novel}
+    sizes: dict[str, Any] = {"base_classes": base, "validation_classes": held_out, "novel_classes": novel}
     return replace(
         config,
         data=replace(config.data, **sizes, samples=samples, train_samples=samples),
