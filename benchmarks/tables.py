@@ -80,20 +80,12 @@ def first_order(config: Config) -> Config:
     return replace(config, meta=replace(config.meta, order="first"))
 
 
-def ours_but_first_order(config: Config) -> Config:
-    """MRCL with our trajectories, remember set, reset and steps; what is left of it is its first-order gradient."""
-    return first_order(config)
-
-
-def ours_but_together(config: Config) -> Config:
-    """MAML-Rep with the same; what is left of it is that the images of a trajectory are learned together."""
+def together(config: Config) -> Config:
+    """MAML-Rep with our trajectories, remember set, reset and steps: what is left of it is that the images of a
+    trajectory are learned together."""
     ours = preset("omniglot")
-    meta = replace(config.meta, relabel=False, reset="zero")
-    return replace(config, trajectory=ours.trajectory, meta=meta, phase1=longer(ours))
-
-
-def longer(config: Config) -> Any:
-    return replace(config.phase1, steps=preset("omniglot").total_steps)
+    meta = replace(config.meta, relabel=False, reset=ours.meta.reset)
+    return replace(config, trajectory=ours.trajectory, meta=meta, phase1=replace(ours.phase1, steps=ours.total_steps))
 
 
 COLUMNS = {
@@ -106,8 +98,8 @@ COLUMNS = {
     "mrcl": Column("omniglot-paper", "mrcl"),
     "oml-first": Column("omniglot-paper", "oml", first_order),
     "oml": Column("omniglot-paper", "oml"),
-    "maml-rep-same": Column("omniglot", "maml-rep", ours_but_together),
-    "mrcl-same": Column("omniglot", "phase1", ours_but_first_order),
+    "maml-rep-same": Column("omniglot", "maml-rep", together),
+    "mrcl-same": Column("omniglot", "phase1", first_order),  # all that is left of it
     "oml-same": Column("omniglot", "phase1"),
     "anml": Column("omniglot-paper", "anml"),
     "kcciol-paper": Column("omniglot-paper", "kcciol"),

@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 
 from kcciol.evaluation.features import with_one
-from kcciol.kernels import have_triton
+from kcciol.kernels import BETA1, BETA2, EPS, have_triton
 
 Optimizer = Literal["adam", "sgd"]
-BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # torch.optim.Adam's defaults
 
 
 class Layer:

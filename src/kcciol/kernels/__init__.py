@@ -3,6 +3,8 @@
 import functools
 import importlib.util
 
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's usual numbers, in every optimizer here
+
 
 @functools.cache
 def have_triton() -> bool:

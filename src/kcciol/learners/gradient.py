@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.errors import UserError
+from kcciol.kernels import BETA1, BETA2, EPS
 from kcciol.learners.learner import Labels, Learner, Settings
 from kcciol.learners.model import ROWS, Gradient, Parameters, per_copy
 
-BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's usual numbers
 PARAMETERS, MEAN, SQUARE = "parameters.", "adam.mean.", "adam.square."
 
 

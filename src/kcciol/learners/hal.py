@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.errors import UserError
-from kcciol.learners.gradient import BETA1, BETA2, EPS
+from kcciol.kernels import BETA1, BETA2, EPS
 from kcciol.learners.learner import Card, Labels
 from kcciol.learners.model import ROWS, Dense, Gradient, LowRank, Parameters, per_copy
 from kcciol.learners.ring import COUNT, KEPT, RingLearner, RingSettings

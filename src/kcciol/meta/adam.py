@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kcciol.kernels import have_triton
-
-BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
+from kcciol.kernels import BETA1, BETA2, EPS, have_triton
 
 
 @dataclass
