@@ -168,6 +168,11 @@ def test_the_command_line_compares_and_lists(
         assert cli.main([*words, *more]) == 2
         assert message in capsys.readouterr().err
     assert not (tmp_path / "w.json").exists()
+    (folder.path / "phase2.safetensors").write_bytes(folder.phase(1).read_bytes())
+    folder.phase(3).write_bytes(b"damaged")
+    assert cli.main([*words, "--phase", "2", "--learner", "ncm"]) == 0  # another phase's file need not be whole
+    assert cli.main(["list"]) == 2
+    assert "needs to know what" in capsys.readouterr().err
     for what in ("representations", "presets"):
         assert cli.main(["list", what]) == 0
     assert "kcciol-o" in capsys.readouterr().out

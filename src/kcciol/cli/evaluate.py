@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from kcciol.cli.learners import evaluate_learners
-from kcciol.cli.terminal import out, parse, say
+from kcciol.cli.terminal import out, parse, say, word_after
 from kcciol.config import EvaluationConfig
 from kcciol.errors import UserError
 
@@ -70,7 +70,10 @@ def evaluate(words: Sequence[str]) -> int:
     from kcciol.engine import checkpoint
     from kcciol.measure import measure_file
 
-    saved = checkpoint.load(_representation_file(start))
+    phase = word_after("--phase", words) or ""  # the settings are those of the file that is evaluated
+    saved = checkpoint.load(
+        _representation_file(dataclasses.replace(start, phase=int(phase) if phase.isdigit() else 0))
+    )
     start = dataclasses.replace(start, evaluation=saved.config.evaluation)
     options = parse(EvaluateOptions, "evaluate", words, start)
     path = _representation_file(options)

@@ -11,6 +11,7 @@ from tyro.conf import Positional
 
 from kcciol import representations
 from kcciol.cli.terminal import out, parse, print_presets
+from kcciol.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class ListOptions:
 
 def list_(words: Sequence[str]) -> int:
     """What there is: kcciol list representations|learners|presets."""
+    if not words:
+        raise UserError("kcciol list needs to know what: representations, learners or presets.")
     options = parse(ListOptions, "list", words)
     if options.what == "presets":
         print_presets()

@@ -41,3 +41,13 @@ def print_presets() -> None:
 def say(line: str) -> None:
     """A line of progress, beside what is piped on."""
     print(line, file=sys.stderr, flush=True)
+
+
+def word_after(flag: str, words: Sequence[str]) -> str | None:
+    """The value of a flag that must be known before the others can be read."""
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        if word == flag:
+            return following
+        if word.startswith(flag + "="):
+            return word.removeprefix(flag + "=")
+    return None

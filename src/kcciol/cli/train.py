@@ -14,7 +14,7 @@ from tyro.conf import Positional, arg
 
 from kcciol import config as configs
 from kcciol import representations
-from kcciol.cli.terminal import out, parse, print_presets
+from kcciol.cli.terminal import out, parse, print_presets, word_after
 from kcciol.config import Config
 from kcciol.errors import UserError
 
@@ -56,7 +56,7 @@ def train(words: Sequence[str]) -> int:
         start = TrainOptions(folder.stem, config=configs.read(folder))
     else:
         start = TrainOptions(words[0], config=configs.preset(words[0]))
-    method = _word_after("--representation", words)
+    method = word_after("--representation", words)
     before = start.config.representation
     if method is not None and method != before:
         start = dataclasses.replace(start, config=representations.with_method(start.config, method))
@@ -78,13 +78,3 @@ def train(words: Sequence[str]) -> int:
         return stopped.exit_code
     out.print(f"The run is in {path}; `kcciol evaluate {shlex.quote(str(path))}` measures it.")
     return 0
-
-
-def _word_after(flag: str, words: Sequence[str]) -> str | None:
-    """The value of a flag that must be known before the others can be read."""
-    for word, following in zip(words, [*words[1:], None], strict=True):
-        if word == flag:
-            return following
-        if word.startswith(flag + "="):
-            return word.removeprefix(flag + "=")
-    return None
