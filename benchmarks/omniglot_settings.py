@@ -26,6 +26,7 @@ from kcciol.measure import measure
 from kcciol.meta.phases import train
 from kcciol.representation import Representation
 from kcciol.representation import load as load_representation
+from kcciol.representations import with_method
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A preset with changes; perhaps beginning after the phase 1 of another candidate."""
+    """A preset with changes; perhaps beginning after the phase 1 of another candidate, or of another method."""
 
     preset: str
     changes: dict[str, dict[str, Any]]
     start: str | None = None
+    method: str = "kcciol"
 
 
 NO_MORE = {"phase2": {"steps": 0}, "phase3": {"steps": 0}}
@@ -62,6 +64,12 @@ CANDIDATES = {
     "gamma 2e-4": Candidate("omniglot", {"phase2": {"gamma": 2e-4}}, PHASE1),
     "lambda 5e-3": Candidate("omniglot", {"phase3": {"lam": 5e-3}}, PHASE1),
 }
+CANDIDATES |= {  # short: one of its steps takes as long as ten of ours
+    f"anml, alpha {alpha:g}, beta {beta:g}": Candidate(
+        "omniglot-paper", {"phase1": {"steps": 3000, "alpha": alpha, "beta": beta}}, method="anml"
+    )
+    for alpha, beta in ((0.01, 1e-4), (0.01, 3e-4), (0.01, 1e-3), (0.03, 3e-4), (0.1, 3e-4), (0.1, 1e-3))
+}
 RULES: tuple[Literal["stream", "holdout", "leaky"], ...] = ("stream", "holdout", "leaky")
 CLASSES = (10, 50, 200)
 TRAJECTORIES = 100
@@ -73,7 +81,7 @@ def main(options: Options) -> None:
     for name in options.only or CANDIDATES:
         candidate = CANDIDATES[name]
         config = changed(preset(candidate.preset), {"data": {"root": options.root, "validation_classes": 200}})
-        config = changed(config, candidate.changes)
+        config = changed(with_method(config, candidate.method), candidate.changes)
         splits = splits or load_data(config.data)
         start = options.runs / candidate.start / "phase1.safetensors" if candidate.start else None
         clock = time.monotonic()

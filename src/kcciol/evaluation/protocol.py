@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -82,20 +82,25 @@ def evaluate(
         Start(W, config, n, "report", novel.width).check()
         search_images(novel, base, config, n)
     results = {}
+    choices: dict[int, RateChoice] = {}  # by the classes they were made on: base classes may be fewer than asked for
     with torch.no_grad():
         for n in config.classes:
-            results[n] = result = evaluate_length(novel, W, config, base, n)
+            began = time.perf_counter()
+            searched = min(n, len(base)) if config.rule == "base" and base is not None else n
+            if searched not in choices:
+                choices[searched] = choose_rate(novel, base, W, config, n)
+            result = evaluate_length(novel, W, config, choices[searched], n)
+            results[n] = result = replace(result, seconds=time.perf_counter() - began)
             if progress is not None:
                 progress(describe(n, result))
     return Evaluation(results)
 
 
 def evaluate_length(
-    novel: Features, W: Mapping[str, Tensor], config: EvaluationConfig, base: Features | None, n: int
+    novel: Features, W: Mapping[str, Tensor], config: EvaluationConfig, choice: RateChoice, n: int
 ) -> LengthResult:
-    """Choose the rate, then run the trajectories that are reported, all of n classes."""
+    """The trajectories that are reported, all of n classes."""
     began = time.perf_counter()
-    choice = choose_rate(novel, base, W, config, n)
     count, device = config.trajectories, novel.train.device
     streams = draw(config.seed, "report", len(novel), n, count).to(device)  # Algorithm 4, line 2
     start = Start(W, config, n, "report", novel.width)  # line 1
