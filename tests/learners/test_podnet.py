@@ -24,7 +24,7 @@ def podnet(**settings: Any) -> PODNet:
 def random_maps(seed: int, copies: int = 2, examples: int = 5) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     sides = ((4, 6), (3, 2))
-    return [torch.rand(examples, copies * 3, *side, generator=generator) for side in sides]
+    return [torch.rand(copies, examples, 3, *side, generator=generator) for side in sides]
 
 
 def test_a_frozen_network_is_refused() -> None:
@@ -34,18 +34,18 @@ def test_a_frozen_network_is_refused() -> None:
 
 def test_the_distance_of_maps_is_zero_for_equal_networks_and_blind_to_a_maps_scale() -> None:
     a, b = random_maps(0), random_maps(1)
-    assert pod_spatial(a, a, 2).tolist() == [0, 0]
-    distance = pod_spatial(a, b, 2)
+    assert pod_spatial(a, a).tolist() == [0, 0]
+    distance = pod_spatial(a, b)
     assert bool((distance > 0.05).all())
-    torch.testing.assert_close(pod_spatial([3 * a[0], a[1]], [b[0], 0.1 * b[1]], 2), distance)
+    torch.testing.assert_close(pod_spatial([3 * a[0], a[1]], [b[0], 0.1 * b[1]]), distance)
 
 
 def test_the_distance_of_maps_by_hand() -> None:
     """One layer, one example, one channel of 2 x 2: sums of squares along rows, then along columns."""
-    a, b = torch.tensor([[[[1.0, 2], [0, 2]]]]), torch.tensor([[[[1.0, 0], [0, 0]]]])
+    a, b = torch.tensor([[1.0, 2], [0, 2]]).view(1, 1, 1, 2, 2), torch.tensor([[1.0, 0], [0, 0]]).view(1, 1, 1, 2, 2)
     one, two = torch.tensor([5.0, 4, 1, 8]), torch.tensor([1.0, 0, 1, 0])
     expected = (one / one.norm() - two / two.norm()).norm()
-    torch.testing.assert_close(pod_spatial([a], [b], 1), expected[None])
+    torch.testing.assert_close(pod_spatial([a], [b]), expected[None])
 
 
 def test_the_distance_of_features_is_one_minus_their_cosine() -> None:
@@ -141,8 +141,8 @@ def test_the_distillation_grows_with_the_classes_that_are_not_new() -> None:
     maps = learner.net.maps(learner.parameters, x[None, :5])
     teacher = {name: learner.state["teacher." + name] for name in learner.theta_names}
     old = learner.net.maps(teacher | {"weight": learner.parameters["weight"]}, x[None, :5])
-    z, before = learner.net.flat(maps[-1], 1), learner.net.flat(old[-1], 1)
-    expected = 3**0.5 * (3.0 * pod_spatial(maps, old, 1) + 1.0 * pod_flat(z, before))
+    z, before = learner.net.flat(maps[-1]), learner.net.flat(old[-1])
+    expected = 3**0.5 * (3.0 * pod_spatial(maps, old) + 1.0 * pod_flat(z, before))
     assert float(expected) > 0
     torch.testing.assert_close(learner._distillation(maps, z, x[None, :5]), expected)
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.config import NetConfig
 from kcciol.errors import UserError
+from kcciol.nets import copies
 from kcciol.nets.encoder import Encoder
 
 Parameters = dict[str, Tensor]  # (B, ...) each
@@ -163,34 +163,28 @@ class Network(Model):
             raise UserError("A gated network (ANML) is for learners on a frozen one: train the head only.")
         self.encoder = Encoder(net, image_shape)
         self.input_shape, self.width, self.theta = image_shape, self.encoder.features, dict(theta)
-        self.at_once = max(1, 2**31 // max(h * w * self.encoder.channels for h, w in self.encoder.sides))
+        self.at_once = max(1, 2**31 // (max(self.encoder.macs()) // net.channels))  # by the patches of an image
 
     def start(self, copies: int, device: torch.device) -> Parameters:
         return {name: value.to(device).expand(copies, *value.shape).clone() for name, value in self.theta.items()}
 
     def maps(self, parameters: Parameters, x: Tensor) -> list[Tensor]:
-        """The output of each convolution, (m, B channels, h, w)."""
+        """The output of each convolution, (B, m, channels, h, w)."""
         return list(self._layers(parameters, x))
 
     def _layers(self, parameters: Parameters, x: Tensor) -> Iterator[Tensor]:
-        copies = len(x)
-        a = x.transpose(0, 1).flatten(1, 2)  # (m, B c, h, w): each copy is a group of channels
-        if a.dtype == torch.uint8:
-            a = a.to(parameters["weight"].dtype) / 255
-        for layer, stride in enumerate(self.encoder.strides, 1):
-            w, b = parameters[f"conv{layer}.weight"], parameters[f"conv{layer}.bias"]
-            a = F.relu(F.conv2d(a, w.flatten(0, 1), b.flatten(), stride, groups=copies))
-            yield a
+        if x.dtype == torch.uint8:
+            x = x.to(parameters["weight"].dtype) / 255
+        return copies.maps(parameters, x, self.encoder.strides)
 
-    def flat(self, a: Tensor, copies: int) -> Tensor:
-        """The last map (m, B channels, h, w) as features (B, m, width), in the encoder's order."""
-        a = a.view(len(a), copies, -1, *a.shape[2:])  # (m, B, channels, h, w)
-        return a.permute(1, 0, 3, 4, 2).flatten(2)
+    def flat(self, a: Tensor) -> Tensor:
+        """The last map (B, m, channels, h, w) as features (B, m, width), in the encoder's order."""
+        return a.permute(0, 1, 3, 4, 2).flatten(2)
 
     def features(self, parameters: Parameters, x: Tensor) -> Tensor:
         for a in self._layers(parameters, x):
             last = a
-        return self.flat(last, len(x))
+        return self.flat(last)
 
     def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, tuple[list[Tensor], Tensor]]:
         with torch.enable_grad():

@@ -136,7 +136,7 @@ class PODNet(Keeper):
         with torch.enable_grad():
             leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
             maps = self.net.maps(leaves, xs)
-            z = self.net.flat(maps[-1], self.copies)
+            z = self.net.flat(maps[-1])
             loss = (weights * self._losses(leaves, z, ys)).sum()  # the copies share nothing, so a sum keeps them apart
             if self.taught and self.distils:
                 loss = loss + self._distillation(maps, z, xs).sum()
@@ -183,8 +183,8 @@ class PODNet(Keeper):
             old = self.net.maps(teacher | {WEIGHT: self.rows[PARAMETERS + WEIGHT]}, x)
         seen = self._seen_mask()
         new = (seen & ~self.rows[KNOWN][:, : self.classes]).sum(1).clamp_min(1)
-        spatial = self.spatial * pod_spatial(maps, old, self.copies)
-        flat = self.flat * pod_flat(z, self.net.flat(old[-1], self.copies))
+        spatial = self.spatial * pod_spatial(maps, old)
+        flat = self.flat * pod_flat(z, self.net.flat(old[-1]))
         return (seen.sum(1) / new).sqrt() * (spatial + flat)
 
     def _descend(self, gradient: Parameters, rate: Tensor) -> None:
@@ -237,18 +237,17 @@ def margin_loss(scores: Tensor, y: Tensor, scale: Tensor, margin: Tensor, seen: 
     return torch.where((seen.sum(1) > 1)[:, None], F.relu(others - true), cross_entropy)
 
 
-def pod_spatial(maps: Sequence[Tensor], old: Sequence[Tensor], copies: int) -> Tensor:
-    """How far maps (m, B channels, h, w) have moved, the mean over layers and examples: (B,)."""
+def pod_spatial(maps: Sequence[Tensor], old: Sequence[Tensor]) -> Tensor:
+    """How far maps (B, m, channels, h, w) have moved, the mean over layers and examples: (B,)."""
     lengths = [
-        torch.linalg.vector_norm(_pooled(a, copies) - _pooled(b, copies), dim=-1).mean(0)
-        for a, b in zip(maps, old, strict=True)
+        torch.linalg.vector_norm(_pooled(a) - _pooled(b), dim=-1).mean(1) for a, b in zip(maps, old, strict=True)
     ]
     return torch.stack(lengths).mean(0)
 
 
-def _pooled(a: Tensor, copies: int) -> Tensor:
-    """(m, B channels, h, w) -> (m, B, channels (h + w)), of length 1."""
-    square = a.view(len(a), copies, -1, *a.shape[2:]).square()
+def _pooled(a: Tensor) -> Tensor:
+    """(B, m, channels, h, w) -> (B, m, channels (h + w)), of length 1."""
+    square = a.square()
     return F.normalize(torch.cat([square.sum(-1).flatten(2), square.sum(-2).flatten(2)], -1), dim=-1)
 
 
