@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
-from kcciol.config import from_dict, to_dict
+from kcciol.config import EngineConfig, from_dict, to_dict
 from kcciol.data.classset import ClassSet, Splits
 from kcciol.engine.execute import set_precision
 from kcciol.engine.record import record
@@ -107,10 +108,7 @@ def world(
 ) -> World:
     """Examples to learn, and base classes to choose settings on: those kept out of training where there are any, else
     those that theta was trained on. With split "validation" the held-out base classes are what is learned."""
-    where = representation.Theta.device
-    # a head is learned in float32; of a whole network, on a GPU, the products are rounded to TF32
-    precision: Literal["float32", "tf32"] = "float32" if trains == "head" else "tf32"
-    set_precision(dataclasses.replace(representation.config.engine, precision=precision), where)
+    _set_precision(trains, representation.Theta.device)
     classes = data.novel if split == "novel" else data.validation
     if len(classes) == 0:
         raise UserError(f"There are no {split} classes: train with data.{split}_classes above 0.")
@@ -126,6 +124,11 @@ def world(
     return World(novel, base, model_of(representation, trains), trains, chosen_on, math.prod(data.base.image_shape))
 
 
+def _set_precision(trains: Trained, device: torch.device) -> None:
+    """A head is learned in float32; of a whole network, on a GPU, the products are rounded to TF32."""
+    set_precision(EngineConfig(precision="float32" if trains == "head" else "tf32"), device)
+
+
 def measure_learner(
     where: World,
     name: str,
@@ -136,6 +139,7 @@ def measure_learner(
 ) -> dict[str, Any]:
     """Choose the learner's settings on base classes, then let it learn novel ones; JSON-ready, without the record."""
     began = time.perf_counter()
+    _set_precision(where.trains, where.novel.train.device)
     order: Order = "shuffled" if name == "approx-iid" else config.order
     grid = grid_of(name, where.trains) if grid is None else grid
     settings, length = dict(fixed or {}), max(config.classes)

@@ -210,8 +210,9 @@ class EvaluationConfig:
     """Rates to choose from."""
     rule: Literal["stream", "holdout", "base", "leaky"] = "stream"
     """How the rate is chosen. stream: score on the training images themselves. holdout: learn a part of each class's
-    training images, score on the others. base: score on base classes, those kept out of training if there are any.
-    leaky: score on the novel classes' test images, as the reference code does; for comparison only."""
+    training images, score on the others. base: score on base classes, those kept out of training if there are any;
+    where they are too few, classes trained on fill up the trajectories, unscored. leaky: score on the novel classes'
+    test images, as the reference code does; for comparison only."""
     search_trajectories: int = 20
     """Trajectories that the choice is made on; others than those reported."""
     start: Literal["zero", "kaiming", "meta"] = "zero"

@@ -57,9 +57,10 @@ def measure(
     sizes = evaluation.train_samples, evaluation.test_samples
     known = data.validation if len(data.validation) else data.base
     base = representation.split_features(known, *sizes) if evaluation.rule == "base" else None
-    result = evaluate(
-        representation.split_features(classes, *sizes), representation.W, evaluation, base=base, progress=progress
-    )
+    short = base is not None and len(known) < max(evaluation.classes) and known is not data.base
+    more = representation.split_features(data.base, *sizes) if short else None
+    novel = representation.split_features(classes, *sizes)
+    result = evaluate(novel, representation.W, evaluation, base, progress, more)
     return {
         "split": split,
         **result.to_dict(),

@@ -181,3 +181,17 @@ def test_base_classes_that_are_fewer_are_all_used() -> None:
     longest = max(config.classes)
     assert longest > 4
     assert result.classes[longest].rate.classes == 4
+
+
+def test_further_base_classes_fill_up_the_trajectories_and_are_not_scored() -> None:
+    config, base, more = replace(CONFIG, rule="base"), clusters(classes=4), clusters(classes=5, seed=2)
+    result = evaluate(clusters(), W, config, base, more=more)
+    assert result.classes[3].rate.classes == 3
+    assert result.classes[6].rate.classes == 6
+    choice = choose_rate(clusters(), base, W, config, 6, more)
+    unscored = Features(more.train, torch.full_like(more.test, math.nan))
+    assert choose_rate(clusters(), base, W, config, 6, unscored) == choice
+    unlearned = Features(torch.zeros_like(more.train), more.test)
+    assert choose_rate(clusters(), base, W, config, 6, unlearned) != choice
+    short = choose_rate(clusters(), base, W, config, 3, more)  # long enough without them
+    assert short == choose_rate(clusters(), base, W, config, 3)

@@ -20,7 +20,7 @@ from kcciol.learners import learner_type
 from kcciol.learners.learner import Learner, Settings
 from kcciol.learners.model import Model
 
-RATES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
+RATES = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 # What is tried: half decades of the rate, the reserve, and one or two settings of the method's own.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "online": {"rate": RATES, "reserve": (0, 100)},
@@ -43,7 +43,7 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
 
 
 # The whole network costs a thousand times a head, so fewer combinations are tried there.
-FEW = {"rate": RATES[2:], "reserve": (100,)}
+FEW = {"rate": RATES[2:11], "reserve": (100,)}
 
 
 def grid_of(name: str, trains: str) -> dict[str, Sequence[Any]]:

@@ -70,12 +70,13 @@ def evaluate(
     config: EvaluationConfig,
     base: Features | None = None,
     progress: Callable[[str], None] | None = None,
+    more: Features | None = None,
 ) -> Evaluation:
     """Learn novel classes online and measure, for each number of classes in the config.
 
     W is as meta-learned: weight (outputs, d) and bias (outputs,); with a hidden layer of h units, hidden.weight (h, d)
-    and hidden.bias (h,) too, and weight is (outputs, h). base is needed by the rule "base" only. progress is given a
-    line for each number of classes.
+    and hidden.bias (h,) too, and weight is (outputs, h). base is needed by the rule "base" only; `more` are
+    base classes that fill up its longer trajectories. progress is given a line for each number of classes.
     """
     for n in config.classes:  # all mistakes at once, before hours of work
         novel.require("novel", n, config.train_samples, config.test_samples)
@@ -86,9 +87,10 @@ def evaluate(
     with torch.no_grad():
         for n in config.classes:
             began = time.perf_counter()
-            searched = min(n, len(base)) if config.rule == "base" and base is not None else n
+            there = len(base or novel) + len(more or ())
+            searched = min(n, there) if config.rule == "base" else n
             if searched not in choices:
-                choices[searched] = choose_rate(novel, base, W, config, n)
+                choices[searched] = choose_rate(novel, base, W, config, n, more)
             result = evaluate_length(novel, W, config, choices[searched], n)
             results[n] = result = replace(result, seconds=time.perf_counter() - began)
             if progress is not None:

@@ -15,7 +15,7 @@ from kcciol.evaluation.features import Features, with_one
 from kcciol.evaluation.learning import learn_streams
 from kcciol.evaluation.metrics import accuracy
 from kcciol.evaluation.start import Start
-from kcciol.evaluation.stream import draw
+from kcciol.evaluation.stream import draw, draw_filled
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,34 @@ class RateChoice:
 
 
 def choose_rate(
-    novel: Features, base: Features | None, W: Mapping[str, Tensor], config: EvaluationConfig, classes: int
+    novel: Features,
+    base: Features | None,
+    W: Mapping[str, Tensor],
+    config: EvaluationConfig,
+    classes: int,
+    more: Features | None = None,
 ) -> RateChoice:
     """The best rate of the grid for trajectories of so many classes, by the config's rule.
 
-    With one rate only there is nothing to choose, and nothing is run.
+    With one rate only there is nothing to choose, and nothing is run. `more` are further base classes for the rule
+    "base": they fill up trajectories longer than there are classes in base, and only those in base are scored.
     """
     grid = sorted(set(config.rates))
     if len(grid) == 1:
         return RateChoice(config.rule, grid[0], {}, 0, at_edge=False, classes=0)
     learned, scored = search_images(novel, base, config, classes)
+    counted, fillers = len(learned), 0
+    if config.rule == "base" and more is not None and classes > counted:
+        learned = torch.cat([learned, more.train[:, : config.train_samples]])
+        scored = torch.cat([scored, more.test[:, : config.test_samples]])
+        fillers = min(classes, len(learned)) - counted
     classes = min(classes, len(learned))  # base classes may be fewer: then as many as there are
     count = config.search_trajectories
-    streams = draw(config.seed, "search", len(learned), classes, count).to(learned.device)
+    if fillers:
+        streams = draw_filled(config.seed, "search", counted, len(learned) - counted, fillers, count)
+    else:
+        streams = draw(config.seed, "search", len(learned), classes, count)
+    streams = streams.to(learned.device)
     start = Start(W, config, classes, "search", learned.shape[2])
     learned, scored = with_one(learned), with_one(scored)
 
@@ -65,7 +80,8 @@ def choose_rate(
     results = torch.empty(len(rates), dtype=torch.float64, device=learned.device)
     for copies, seen, head in learn_streams(streams, trajectories, rates, learned, start, config.optimizer):
         if seen == classes:
-            results[copies] = accuracy(head, scored, streams[copies]).mean(-1)
+            counts = (streams[copies] < counted).double()
+            results[copies] = (accuracy(head, scored, streams[copies]) * counts).sum(-1) / counts.sum(-1)
     return pick(config.rule, grid, results.view(count, len(grid)).mean(0).tolist(), count, classes)
 
 

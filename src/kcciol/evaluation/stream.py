@@ -30,3 +30,17 @@ def draw(seed: int, purpose: Purpose, available: int, classes: int, count: int) 
     random = generator(seed, purpose, classes)
     drawn = [random.permutation(available)[:classes] for _ in range(count)]
     return torch.from_numpy(np.stack(drawn))
+
+
+def draw_filled(seed: int, purpose: Purpose, first: int, others: int, fillers: int, count: int) -> Tensor:
+    """The same, but each of all of the first classes and of so many of the others, which are numbered after them.
+
+    >>> draw_filled(0, "search", first=2, others=9, fillers=1, count=1).sort().values[:, :2]
+    tensor([[0, 1]])
+    """
+    random = generator(seed, purpose, first + fillers)
+    drawn = []
+    for _ in range(count):
+        chosen = np.concatenate([np.arange(first), first + random.permutation(others)[:fillers]])
+        drawn.append(random.permutation(chosen))
+    return torch.from_numpy(np.stack(drawn))
