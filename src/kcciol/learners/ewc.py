@@ -49,6 +49,9 @@ class EWC(GradientLearner):
         self.state["task.examples"] = torch.zeros(self.copies, dtype=torch.int64, device=self.device)
 
     def _learn(self, x: Tensor, y: Labels) -> None:
+        if self.single and self.choice("fisher") == "stream":
+            self._learn_one(x[0], int(y[0]))
+            return
         label = self.labels(y)
         logits, tape = self.model.forward(self.parameters, x[:, None])
         gradient = self.pull_back(tape, self.cross_entropy_error(logits, label))
@@ -60,9 +63,23 @@ class EWC(GradientLearner):
             springs = zip(self.parameters, self.springs(), strict=True)
             self.descend(Dense({name: dense[name] + spring for name, spring in springs}))
             return
+        self._pull()
+        self.descend(gradient)  # which was taken before the springs pulled
+
+    def _learn_one(self, z: Tensor, label: int) -> None:
+        """The same for one stream of features."""
+        error, task = self.error_of_one(z, label), self.group(TASK)
+        squared = error.square()
+        task["weight"][0].addr_(squared, z.square())
+        task["bias"][0] += squared
+        self.state["task.examples"] += 1
+        self._pull()
+        self.descend_one(error, z)
+
+    def _pull(self) -> None:
+        """A step of SGD on the springs."""
         for p, (stay, pull) in zip(self.parameters.values(), self._pulls(), strict=True):
             torch.addcmul(pull, p, stay, out=p)
-        self.descend(gradient)  # which was taken before the springs pulled
 
     def springs(self) -> list[Tensor]:
         """The gradient of the penalty."""

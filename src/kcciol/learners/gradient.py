@@ -13,7 +13,7 @@ from torch import Tensor
 from kcciol.errors import UserError
 from kcciol.kernels import BETA1, BETA2, EPS
 from kcciol.learners.learner import Labels, Learner, Settings
-from kcciol.learners.model import ROWS, Gradient, Parameters, per_copy
+from kcciol.learners.model import ROWS, Gradient, Head, Parameters, per_copy
 
 PARAMETERS, MEAN, SQUARE = "parameters.", "adam.mean.", "adam.square."
 
@@ -54,6 +54,8 @@ class GradientLearner(Learner):
         self.add_rows(PARAMETERS + "bias", first=1, dtype=dtype)
         self._group_names = [name.removeprefix(PARAMETERS) for name in (*self.state, *self.rows)]
         self.adam = self.choice("optimizer") == "adam"
+        self.single = self.copies == 1 and isinstance(self.model, Head) and not self.adam
+        self.rate_of_one = float(self.rate[0])
         if self.adam:
             self.add_group(MEAN)
             self.add_group(SQUARE)
@@ -86,6 +88,7 @@ class GradientLearner(Learner):
         super()._forget_views()
         self._views: dict[str, Parameters] = {}
         self._offset_cache: tuple[Tensor, Tensor] | None = None
+        self._one_cache: tuple[Tensor, Tensor, Tensor, float] | None = None
 
     def _new_classes(self, copies: Tensor, labels: Tensor) -> None:
         for name, tensor in self.rows.items():
@@ -118,6 +121,32 @@ class GradientLearner(Learner):
     def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
         """The loss itself of each example, (B, m)."""
         return -F.log_softmax(logits + self._offset()[0], -1).gather(-1, y[..., None] + 1)[..., 0]
+
+    # --- one example of one stream ----------------------------------------------------------------------------------
+    # The usual case outside of benchmarks, where what a call costs beside its arithmetic counts: the same as below.
+
+    def _views_of_one(self) -> tuple[Tensor, Tensor, Tensor, float]:
+        """W (rows, d), the bias and the offset (rows,), and how many rows the spare row stands for."""
+        if self._one_cache is None:
+            parameters, (offset, count) = self.parameters, self._offset()
+            self._one_cache = parameters["weight"][0], parameters["bias"][0], offset[0, 0], float(count)
+        return self._one_cache
+
+    def error_of_one(self, z: Tensor, label: int) -> Tensor:
+        """The gradient at the logits (rows,) of one example's cross-entropy, z (d,)."""
+        weight, bias, offset, count = self._views_of_one()
+        error = torch.addmv(bias, weight, z).add_(offset).softmax(0)
+        values = error if error.is_cuda else error.numpy()  # whose elements are quicker to reach
+        values[label + 1] -= 1
+        values[0] /= count
+        return error
+
+    def descend_one(self, error: Tensor, z: Tensor) -> None:
+        """The step of SGD that goes with it."""
+        weight, bias, *_ = self._views_of_one()
+        scaled = error * self.rate_of_one
+        weight.addr_(scaled, z, alpha=-1)
+        bias.sub_(scaled)
 
     # --- the update -------------------------------------------------------------------------------------------------
 

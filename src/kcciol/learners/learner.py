@@ -91,14 +91,14 @@ class Learner(ABC):
 
     def learn(self, x: Tensor, y: Labels) -> None:
         """One example for each copy: x (B, *input_shape), y (B,) the numbers of their classes."""
-        self._check(x[:, None])
-        if y.shape != (self.copies,) or y.min(initial=0) < 0:
+        self._check(x, 1)
+        if y.shape != (self.copies,) or (y[0] if self.copies == 1 else y.min()) < 0:
             raise UserError(f"Labels must be {self.copies} numbers of 0 or more, one for each copy.")
         self.observe(x, y)
 
     def scores(self, x: Tensor) -> Tensor:
         """(B, m, *input_shape) -> (B, m, classes). The highest is the answer; minus infinity for a class not seen."""
-        self._check(x)
+        self._check(x, 2)
         return self.predict(x)
 
     def observe(self, x: Tensor, y: Labels) -> None:
@@ -256,17 +256,18 @@ class Learner(ABC):
         values = [float(getattr(s, name)) for s in self.settings]
         return torch.tensor(values, device=self.device, dtype=torch.float32)
 
-    def _check(self, x: Tensor) -> None:
-        shape, dtype = self.model.input_shape, self.model.input_dtype
-        if x.ndim != 2 + len(shape) or tuple(x.shape[2:]) != shape or len(x) != self.copies:
+    def _check(self, x: Tensor, before: int) -> None:
+        """Refuse what is not (B, *input_shape), or with another dimension before that."""
+        found, shape, dtype = x.shape[before:], self.model.input_shape, self.model.input_dtype
+        if found != shape or x.shape[0] != self.copies:
             raise UserError(
-                f"An example is {tuple(x.shape[2:])}, but this learner takes {shape}"
+                f"An example is {tuple(found)}, but this learner takes {shape}"
                 + (f" from each of {self.copies} copies." if len(x) != self.copies else ".")
             )
         if x.dtype != dtype:
             raise UserError(f"An example is of type {x.dtype}, but this learner takes {dtype}.")
         # a sum is quicker than a look at each value; one of finite values that overflows is looked at again
-        if x.is_floating_point() and not math.isfinite(x.sum()) and not bool(x.isfinite().all()):
+        if dtype.is_floating_point and not math.isfinite(x.sum()) and not bool(x.isfinite().all()):
             raise UserError("An example has a value that is not a finite number: nothing was learned from it.")
 
     def choice(self, name: str) -> Any:

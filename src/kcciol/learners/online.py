@@ -14,6 +14,9 @@ class Online(GradientLearner):
     card = Card("one optimiser step on each example", "Javed and White 2019 (OML)")
 
     def _learn(self, x: Tensor, y: Labels) -> None:
+        if self.single:
+            self.descend_one(self.error_of_one(x[0], int(y[0])), x[0])
+            return
         self.error_step(x[:, None], self.labels(y))
 
 
