@@ -184,6 +184,9 @@ def river(name: str, options: Options, arrive: str) -> dict[str, Any]:
     return clock.result()
 
 
+ARTICLE = {"class": "a", "example": "an"}
+
+
 def main(options: Options) -> None:
     require_json(options.out)
     torch.set_num_threads(options.threads)
@@ -205,13 +208,15 @@ def main(options: Options) -> None:
         if importlib.util.find_spec(peer) is None:
             print(f"{peer} is not installed: left out", flush=True)
             continue
-        part = result.setdefault(f"{peer}, a {arrive} at a time", {"version": importlib.metadata.version(package)})
+        part = result.setdefault(
+            f"{peer}, {ARTICLE[arrive]} {arrive} at a time", {"version": importlib.metadata.version(package)}
+        )
         for name in names:
             with contextlib.redirect_stderr(io.StringIO()):
                 found = measure(name, options, arrive)
             part[name] = found | {"times_slower_than_ours": found["ms"] / result["ours"][name]["ms"]}
             print(
-                f"{peer}, a {arrive} at a time: {name} {found['ms']:.2f} ms, "
+                f"{peer}, {ARTICLE[arrive]} {arrive} at a time: {name} {found['ms']:.2f} ms, "
                 f"{part[name]['times_slower_than_ours']:.1f} times ours",
                 flush=True,
             )

@@ -16,7 +16,7 @@ from typing import Any
 from kcciol.config import preset, presets, to_dict
 
 ROOT = Path(__file__).parents[1]
-PLACES = ("README.md", "docs/protocol.md", "docs/architecture.md")
+PLACES = ("README.md", "docs/protocol.md", "docs/architecture.md", "docs/methods.md")
 
 
 def omniglot() -> str:
@@ -126,6 +126,22 @@ def quickstart() -> str:
     return "\n".join([*lines, "", took + f"{data['peak_memory_gib']:.1f} GiB of memory at most.)"])
 
 
+def costs() -> str:
+    """What an example costs a learner, and its peers."""
+    data = _read("bench-learners.json")
+    peers = [key for key in data if key.endswith("at a time")]
+    lines = ["| learner | ms | " + " | ".join(peers) + " |", "| --- " * (len(peers) + 2) + "|"]
+    for name, cell in data["ours"].items():
+        times = [data[peer].get(name, {}).get("times_slower_than_ours") for peer in peers]
+        shown = ["" if t is None else f"{t:,.0f} times slower" if t > 20 else f"{t:.1f} times slower" for t in times]
+        lines.append(f"| `{name}` | {cell['ms']:.2f} | " + " | ".join(shown) + " |")
+    size, hardware = data["config"], data["record"]["hardware"]
+    versions = ", ".join(f"{peer.split(',')[0]} {data[peer]['version']}" for peer in peers[1:])
+    note = f"({size['width']} features, {size['classes']} classes, {size['samples']} examples of each, one pass; "
+    note += f"{hardware['torch_threads']} CPU thread; {versions}, torch {data['record']['versions']['torch']}.)"
+    return "\n".join([*lines, "", note])
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "omniglot": omniglot,
     "phases": phases,
@@ -134,6 +150,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "settings": settings,
     "speed": speed,
     "quickstart": quickstart,
+    "costs": costs,
 }
 
 

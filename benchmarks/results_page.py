@@ -31,6 +31,10 @@ def page(results: Path = ROOT / "results") -> str:
         "",
         *ABOUT.format(seeds=max(map(len, counts))).splitlines(),
         "",
+        "## In short",
+        "",
+        *in_short(one["rows"], five["rows"], heads["rows"]),
+        "",
         "## Table 1: representations, gradient head",
         "",
         *table(one["rows"], PRINTED, "classes"),
@@ -53,13 +57,15 @@ def page(results: Path = ROOT / "results") -> str:
         "",
         "## Tables 5 and 6: continual learners",
         "",
+        *LEARNERS.splitlines(),
+        "",
         "50 tasks of one class:",
         "",
-        *table(five["rows"], ["standard", "pretraining", "oml", "kcciol"], "learner", paper=True),
+        *table(five["rows"], STARTS, "learner", paper=True),
         "",
         "20 tasks of five classes:",
         "",
-        *table(six["rows"], ["standard", "pretraining", "oml", "kcciol"], "learner", paper=True),
+        *table(six["rows"], STARTS, "learner", paper=True),
         "",
         *findings5(five["rows"], six["rows"]),
         "",
@@ -68,8 +74,30 @@ def page(results: Path = ROOT / "results") -> str:
     ]
     for n, rows in heads["rows"].items():
         lines += [f"After {n} classes:", "", *table(rows, HEADS, "representation"), ""]
-    lines += findings_heads(heads["rows"])
+    lines += ["## Time", "", *times(one, five, six, heads)]
     return "\n".join(lines) + "\n"
+
+
+def times(one: dict[str, Any], *others: dict[str, Any]) -> list[str]:
+    """Of the device in all, and of each representation and its cells."""
+    spent = one.get("device_seconds", [])
+    minutes = sum(part["seconds"] for part in spent) / 60
+    seconds: dict[str, float] = {}
+    for data in (one, *others):
+        for column, cells in data["seconds"].items():
+            seconds[column] = seconds.get(column, 0.0) + sum(sum(values) for values in cells.values())
+    jobs = max((part["jobs"] for part in spent), default=1)
+    lines = [
+        f"All of it took {minutes:.1f} minutes of one GPU, up to {jobs} processes at a time sharing it, so that the",
+        "seconds below, each process's own, add up to more. Means over seeds for training; the sum of all cells.",
+        "",
+        "| representation | training, s a seed | measuring, s |",
+        "| --- | --- | --- |",
+    ]
+    for column, trained in one["training_seconds"].items():
+        mean = sum(trained) / len(trained)
+        lines.append(f"| {column} | {mean:.0f} | {seconds[column]:.0f} |")
+    return lines
 
 
 ABOUT = """\
@@ -82,8 +110,16 @@ SAME = """\
 MRCL its first-order gradient; of MAML-Rep that the images of a trajectory are learned together. `-first` is first
 order.
 """
+LEARNERS = """\
+The printed number in brackets. `standard`: supervised, the whole network learns; `pretraining`: the same, frozen, as
+`oml` and `kcciol`; `scratch`: random, the whole network learns. Replay learners keep what fits into the bytes of 200
+images, or 200 examples where it says so. SGD or Adam, whichever did better on base classes. 10 streams, one seed.
+`pixels` and `untrained` are the floors: class means on raw pixels and on the features of a random network.
+"""
+STARTS = ["scratch", "standard", "pretraining", "oml", "kcciol", "pixels", "untrained"]
 NAMES = ("table1", "table5", "table6", "heads")
-PRINTED = ["scratch", "pretrained", "srnn", "mrcl", "maml-rep", "oml", "kcciol-paper", "kcciol", "paper: kcciol"]
+PRINTED = ["pixels + ncm", "untrained + ncm", "scratch", "pretrained", "srnn", "mrcl", "maml-rep", "oml"]
+PRINTED += ["kcciol-paper", "kcciol", "paper: kcciol"]
 RIVALS = [
     "maml-rep-first",
     "maml-rep",
@@ -158,6 +194,28 @@ def compared(rows: Rows, a: str, b: str, unit: str = "classes") -> str:
     return f"- `{a}` against `{b}` ({unit}): {'; '.join(parts) or 'not measured'}."
 
 
+def in_short(one: Rows, five: Rows, heads: dict[str, Rows]) -> list[str]:
+    """Three sentences, where their cells were measured."""
+    lines, row = [], one["200"]
+    if {"oml", "oml-same", "control", "kcciol"} <= row.keys():
+        oml, same, control, ours = (float(row[c]["mean"]) for c in ("oml", "oml-same", "control", "kcciol"))
+        lines.append(
+            f"- After 200 classes `kcciol` is {ours - oml:+.1f} points from OML as printed. OML with our trajectories, "
+            f"remember set, reset and steps (`oml-same`) is {same - oml:+.1f} from it; the two terms of phases 2 and 3 "
+            f"(`kcciol` against `control`) make {ours - control:+.1f}. So most of the gain is "
+            + ("how a trajectory is built, not consolidation." if same - oml > ours - control else "consolidation.")
+        )
+    kcciol = {r: cells for r, cells in five.items() if {"kcciol", "pretraining"} <= cells.keys()}
+    if kcciol:
+        spread = [max(float(cells[c]["mean"]) for cells in kcciol.values()) for c in ("pretraining", "kcciol")]
+        low = [min(float(cells[c]["mean"]) for cells in kcciol.values()) for c in ("pretraining", "kcciol")]
+        lines.append(
+            f"- On `kcciol`'s features all {len(kcciol)} rows of Table 5 lie between {low[1]:.1f} and {spread[1]:.1f}; "
+            f"on supervised ones between {low[0]:.1f} and {spread[0]:.1f}: the start matters more than the learner."
+        )
+    return [*lines, *findings_heads(heads)]
+
+
 def findings1(rows: Rows) -> list[str]:
     lines = [compared(rows, column, "paper: kcciol") for column in ("kcciol", "kcciol-paper")]
     for column in ("scratch", "pretrained", "srnn", "mrcl", "maml-rep", "oml"):
@@ -178,7 +236,7 @@ def findings_controls(rows: Rows) -> list[str]:
 def findings5(five: Rows, six: Rows) -> list[str]:
     lines = []
     for name, rows in (("one class a task", five), ("five classes a task", six)):
-        for column in ("standard", "pretraining", "oml", "kcciol"):
+        for column in STARTS[1:5]:
             lines.append(compared(rows, column, f"paper: {column}", f"{name}, learners"))
     return lines
 
