@@ -1,0 +1,95 @@
+"""theta and W of the regression network, for many members at once, and the inner loop on W.
+
+`learn` is the definition of the inner loop: SGD on the mean squared error, a batch a step. It is written out, not
+differentiated, so that autograd can go through it (order "exact").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from kcciol.nets.layout import Layout
+from kcciol.regression.settings import WidthConfig
+
+Layer = tuple[Tensor, Tensor]  # weight (B, out, in), bias (B, out)
+
+
+class Network:
+    """The shapes; holds no parameters. Theta is (M, length)."""
+
+    def __init__(self, net: WidthConfig, inputs: int) -> None:
+        theta = [inputs, *[net.width] * (net.theta - 1), net.features]
+        W = [net.features, *[net.width] * (net.W - 1), 1]
+        shapes: dict[str, tuple[int, ...]] = {}
+        for part, sizes in (("theta", theta), ("W", W)):
+            for i in range(len(sizes) - 1):
+                shapes[f"{part}.{i}.weight"] = (sizes[i + 1], sizes[i])
+                shapes[f"{part}.{i}.bias"] = (sizes[i + 1],)
+        self.layout, self.inputs, self.features = Layout(shapes), inputs, net.features
+
+    def init(self, seed: int) -> Tensor:
+        """One member's Theta: Kaiming-normal weights, zero biases."""
+        generator = torch.Generator().manual_seed(seed)
+        tensors = {}
+        for name, shape in self.layout.shapes.items():
+            scale = math.sqrt(2 / shape[1]) if len(shape) == 2 else 0.0
+            tensors[name] = torch.randn(shape, generator=generator) * scale
+        return self.layout.pack(tensors)
+
+    def layers(self, Theta: Tensor, part: str) -> list[Layer]:
+        """The layers of "theta" or "W" as views of Theta (M, length)."""
+        found: list[Layer] = []
+        shapes, offsets = self.layout.shapes, self.layout.offsets
+        for i in range(len([n for n in shapes if n.startswith(f"{part}.")]) // 2):
+            pair = []
+            for kind in ("weight", "bias"):
+                name = f"{part}.{i}.{kind}"
+                flat = Theta[:, offsets[name] : offsets[name] + math.prod(shapes[name])]
+                pair.append(flat.view(len(Theta), *shapes[name]))
+            found.append((pair[0], pair[1]))
+        return found
+
+
+def represent(theta: Sequence[Layer], x: Tensor) -> Tensor:
+    """Features (M, n, d) of inputs (M, n, slots + 1): every layer ends in a ReLU."""
+    for weight, bias in theta:
+        x = torch.baddbmm(bias[:, None], x, weight.mT).relu()
+    return x
+
+
+def predict(W: Sequence[Layer], z: Tensor) -> Tensor:
+    """Answers (B, n) to features (B, n, d)."""
+    return _activations(W, z)[-1][..., 0]
+
+
+def _activations(W: Sequence[Layer], z: Tensor) -> list[Tensor]:
+    found = [z]
+    for i, (weight, bias) in enumerate(W):
+        a = torch.baddbmm(bias[:, None], found[-1], weight.mT)
+        found.append(a.relu() if i < len(W) - 1 else a)
+    return found
+
+
+def step(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> list[Layer]:
+    """W after one step of SGD on the mean squared error of z (B, n, d), y (B, n), with a rate (B, 1, 1) each."""
+    a = _activations(W, z)
+    g = (a[-1] - y[..., None]) * (2 / y.shape[1])
+    moved: list[Layer] = []
+    for i in range(len(W) - 1, -1, -1):
+        weight, bias = W[i]
+        moved.insert(0, (weight - alpha * (g.mT @ a[i]), bias - alpha[..., 0] * g.sum(1)))
+        if i:
+            g = (g @ weight) * (a[i] > 0)
+    return moved
+
+
+def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> list[Layer]:
+    """W after one step on each of T batches, z (B, T, n, d), y (B, T, n)."""
+    moved = list(W)
+    for t in range(z.shape[1]):
+        moved = step(moved, z[:, t], y[:, t], alpha)
+    return moved

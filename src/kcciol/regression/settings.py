@@ -1,0 +1,84 @@
+"""What a regression experiment is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kcciol.config import EngineConfig, MaskConfig, PhaseConfig
+from kcciol.errors import UserError
+
+
+@dataclass(frozen=True)
+class SineConfig:
+    """Functions A sin(z + phi) with A in [0.1, 5.1], phi in [0, pi] and z in [-5, 5], learned in sequence."""
+
+    functions: int = 400
+    """Functions to meta-train on."""
+    novel: int = 500
+    """Functions to evaluate on."""
+    slots: int = 10
+    """Functions in a trajectory; the input is which of them it is (one-hot) and z."""
+    batches: int = 40
+    """Batches of each function in tau_tr, each one step of the inner loop."""
+    batch: int = 32
+    """Examples in a batch."""
+    query: int = 32
+    """Examples of each function in tau_val."""
+    count: int = 1
+    """Trajectories in one meta-step; their losses are averaged."""
+
+    def __post_init__(self) -> None:
+        for name in ("functions", "novel", "slots", "batches", "batch", "query", "count"):
+            value = getattr(self, name)
+            if not 1 <= value <= 2**20:
+                raise UserError(f"sine.{name} is {value}, but must be between 1 and 1048576.")
+        if self.slots > min(self.functions, self.novel):
+            raise UserError(f"sine.slots is {self.slots}, but must be at most the number of functions.")
+
+
+@dataclass(frozen=True)
+class WidthConfig:
+    """Layers of fully connected units with ReLU between them."""
+
+    width: int = 300
+    """Units of a layer."""
+    features: int = 900
+    """Units of theta's last layer, which W reads."""
+    theta: int = 6
+    """Layers of theta."""
+    W: int = 3
+    """Layers of W, the last of which has one unit."""
+
+    def __post_init__(self) -> None:
+        for name in ("width", "features", "theta", "W"):
+            if not 1 <= getattr(self, name) <= 2**14:
+                raise UserError(f"net.{name} is {getattr(self, name)}, but must be between 1 and 16384.")
+
+
+@dataclass(frozen=True)
+class RegressionConfig:
+    """A whole regression experiment of one member."""
+
+    problem: Literal["regression"] = "regression"
+    seed: int = 0
+    """A run is a function of its config and this number."""
+    sine: SineConfig = field(default_factory=SineConfig)
+    net: WidthConfig = field(default_factory=WidthConfig)
+    order: Literal["first", "exact"] = "first"
+    """first takes the inner loop's updates as constants; exact differentiates through all of them."""
+    clamp: float = 5.0
+    """Clamp each element of the meta-gradient to plus or minus this; 0 means off."""
+    decay: float = 0.3
+    """In phase 1 beta is multiplied by this at each of the milestones."""
+    milestones: tuple[int, ...] = (1500, 2500, 3500)
+    """Steps of phase 1."""
+    mask: MaskConfig = field(default_factory=MaskConfig)
+    phase1: PhaseConfig = field(default_factory=PhaseConfig)
+    phase2: PhaseConfig = field(default_factory=PhaseConfig)
+    phase3: PhaseConfig = field(default_factory=PhaseConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+
+    @property
+    def phases(self) -> tuple[PhaseConfig, PhaseConfig, PhaseConfig]:
+        return (self.phase1, self.phase2, self.phase3)

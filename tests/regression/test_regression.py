@@ -1,0 +1,166 @@
+"""Sine functions: the data, the inner loop, and the meta-gradient against autograd on the plain definition."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from kcciol.regression import network
+from kcciol.regression.functions import Batch, Functions, draw
+from kcciol.regression.network import Network
+from kcciol.regression.noise import keyed, uniform
+from kcciol.regression.outer import meta_gradient
+from kcciol.regression.settings import SineConfig, WidthConfig
+
+SINE = SineConfig(functions=7, novel=6, slots=3, batches=2, batch=4, query=2, count=2)
+NET = WidthConfig(width=6, features=8, theta=2, W=3)
+SEEDS = torch.tensor([4, 9, 4])
+
+
+def problem() -> tuple[Network, Tensor, Batch]:
+    net = Network(NET, SINE.slots + 1)
+    Theta = torch.stack([net.init(seed) for seed in (1, 2, 3)]).double()
+    batch = draw(Functions.drawn(SEEDS, SINE.functions), SINE, SEEDS, torch.tensor(5), SINE.count)
+    return net, Theta, Batch(*(t.double() for t in vars(batch).values()))
+
+
+def test_numbers_are_uniform_and_depend_on_every_key() -> None:
+    u = uniform(keyed(torch.arange(20), 3), 5000)
+    assert 0 <= u.min() < u.max() < 1
+    counts = torch.histc(u, 10, 0, 1) / u.numel()
+    assert (counts - 0.1).abs().max() < 0.005
+    assert len(set(u.flatten().tolist())) > 0.98 * u.numel()
+    for other in (keyed(torch.arange(20), 4), keyed(torch.arange(20), 3, 0)):
+        assert (uniform(other, 5000) == u).double().mean() < 1e-3
+    pairs = torch.corrcoef(u[:, :200])
+    assert (pairs - torch.eye(20)).abs().max() < 0.35
+
+
+def test_a_trajectory_is_functions_in_sequence() -> None:
+    functions = Functions.drawn(SEEDS, SINE.functions)
+    batch = draw(functions, SINE, SEEDS, torch.tensor(5), SINE.count)
+    assert batch.x.shape == (3, 2, 6, 4, 4)
+    assert batch.x_query.shape == (3, 2, 6, 4)
+    slot = batch.x[..., :3].argmax(-1)
+    assert torch.equal(slot, torch.arange(6).div(2, rounding_mode="floor")[:, None].expand(3, 2, 6, 4))
+    assert bool((batch.x[..., :3].sum(-1) == 1).all())
+    assert bool((batch.x[..., 3].abs() <= 5).all())
+    for member in range(3):
+        for trajectory in range(2):
+            used = set()
+            for s in range(3):
+                z, y = (
+                    batch.x[member, trajectory, 2 * s : 2 * s + 2, :, 3],
+                    batch.y[member, trajectory, 2 * s : 2 * s + 2],
+                )
+                every = functions.amplitude[member, :, None] * torch.sin(z.flatten() + functions.phase[member, :, None])
+                gaps = (every - y.flatten()).abs().amax(1)
+                assert gaps.min() < 1e-5
+                used.add(int(gaps.argmin()))
+                asked = batch.x_query[member, trajectory, 2 * s : 2 * s + 2]
+                f = int(gaps.argmin())
+                expected = functions.amplitude[member, f] * torch.sin(asked[:, 3] + functions.phase[member, f])
+                torch.testing.assert_close(batch.y_query[member, trajectory, 2 * s : 2 * s + 2], expected)
+            assert len(used) == 3
+    assert torch.equal(batch.x[0], batch.x[2])  # the same seed
+    assert not torch.equal(batch.x[0], batch.x[1])
+    assert not torch.equal(batch.x[0, 0], batch.x[0, 1])
+    later = draw(functions, SINE, SEEDS, torch.tensor(6), SINE.count)
+    assert not torch.equal(batch.x, later.x)
+    novel = Functions.drawn(SEEDS, SINE.functions, novel=True)
+    assert not torch.equal(novel.phase, functions.phase)
+    assert functions.amplitude.min() >= 0.1
+    assert functions.amplitude.max() <= 5.1 + 1e-6
+    assert functions.phase.max() <= math.pi + 1e-6
+
+
+class Reference(torch.nn.Module):
+    """The same network as a module, for one member."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.theta = torch.nn.ModuleList([torch.nn.Linear(4, 6), torch.nn.Linear(6, 8)])
+        self.W = torch.nn.ModuleList([torch.nn.Linear(8, 6), torch.nn.Linear(6, 6), torch.nn.Linear(6, 1)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.theta:
+            x = layer(x).relu()
+        for layer in self.W[:-1]:
+            x = layer(x).relu()
+        return self.W[-1](x)[..., 0]  # type: ignore[no-any-return]
+
+
+def reference_loss(parameters: dict[str, Tensor], batch: Batch, member: int, alpha: float, order: str) -> Tensor:
+    """l_meta of one member by autograd alone: SGD on W with create_graph."""
+    module, total = Reference().double(), torch.zeros((), dtype=torch.float64)
+    for r in range(SINE.count):
+        fast = dict(parameters)
+        for t in range(batch.x.shape[2]):
+            loss = (functional_call(module, fast, (batch.x[member, r, t],)) - batch.y[member, r, t]).square().mean()
+            names = [n for n in fast if n.startswith("W.")]
+            grads = torch.autograd.grad(loss, [fast[n] for n in names], create_graph=True)
+            if order == "first":
+                grads = tuple(g.detach() for g in grads)
+            fast |= {n: fast[n] - alpha * g for n, g in zip(names, grads, strict=True)}
+        error = functional_call(module, fast, (batch.x_query[member, r],)) - batch.y_query[member, r]
+        total = total + error.square().mean() / SINE.count
+    return total
+
+
+@pytest.mark.parametrize("order", ["first", "exact"])
+@pytest.mark.parametrize("constrained", [False, True])
+def test_the_meta_gradient_is_that_of_the_definition(order: Any, constrained: bool) -> None:
+    net, Theta, batch = problem()
+    alpha, lam = torch.tensor([0.05, 0.02, 0.1]).double(), torch.tensor([0.3, 0.0, 2.0]).double()
+    mask = (Theta.abs() > Theta.abs().median()).double()
+    extra: dict[str, Any] = {"mask": mask, "lam": lam} if constrained else {}
+    found = meta_gradient(net, Theta, batch, alpha, order, **extra)
+    for member in range(3):
+        leaves = {n: v.clone().requires_grad_() for n, v in net.layout.views(Theta[member]).items()}
+        loss = reference_loss(leaves, batch, member, float(alpha[member]), order)
+        grads = torch.autograd.grad(loss, list(leaves.values()), create_graph=True)
+        torch.testing.assert_close(found.loss[member], loss.detach(), rtol=1e-10, atol=0)
+        if constrained:
+            masks = net.layout.views(mask[member])
+            penalty = sum((((g * m) ** 2).sum() for g, m in zip(grads, masks.values(), strict=True)), torch.zeros(()))
+            more = torch.autograd.grad(lam[member] * penalty, list(leaves.values()), allow_unused=True)
+            grads = tuple(g + (0 if m is None else m) for g, m in zip(grads, more, strict=True))
+            torch.testing.assert_close(found.constraint[member], penalty.detach(), rtol=1e-9, atol=0)
+        views = net.layout.views(found.gradient[member])
+        for name, g in zip(leaves, grads, strict=True):
+            torch.testing.assert_close(views[name], g.detach(), rtol=1e-8, atol=1e-10)
+
+
+def test_trajectories_that_blow_up_are_left_out() -> None:
+    net, Theta, batch = problem()
+    alpha = torch.tensor([0.05, 1e30, 0.1]).double()
+    found = meta_gradient(net, Theta, batch, alpha, "first")
+    assert found.diverged.tolist() == [0, 2, 0]
+    assert bool(found.gradient.isfinite().all())
+    assert bool((found.gradient[1] == 0).all())
+    alone = meta_gradient(net, Theta[:1], Batch(*(t[:1] for t in vars(batch).values())), alpha[:1], "first")
+    torch.testing.assert_close(found.gradient[0], alone.gradient[0])
+    one = batch.y.clone()
+    one[0, 1] = 1e200  # of the first member, one of two
+    half = meta_gradient(net, Theta, Batch(batch.x, one, batch.x_query, batch.y_query, batch.chosen), alpha, "first")
+    assert half.diverged.tolist() == [1, 2, 0]
+    kept = Batch(*(t[:1, :1] for t in vars(batch).values()))
+    torch.testing.assert_close(half.gradient[0], meta_gradient(net, Theta[:1], kept, alpha[:1], "first").gradient[0])
+
+
+def test_learning_is_one_step_after_another() -> None:
+    net, Theta, batch = problem()
+    W = net.layers(Theta, "W")
+    z = network.represent(net.layers(Theta, "theta"), batch.x[:, 0].flatten(1, 2)).view(3, 6, 4, -1)
+    alpha = torch.full((3, 1, 1), 0.05, dtype=torch.float64)
+    at_once = network.learn(W, z, batch.y[:, 0], alpha)
+    first = network.learn(W, z[:, :2], batch.y[:, 0, :2], alpha)
+    then = network.learn(first, z[:, 2:], batch.y[:, 0, 2:], alpha)
+    for (w, b), (w2, b2) in zip(at_once, then, strict=True):
+        assert torch.equal(w, w2)
+        assert torch.equal(b, b2)

@@ -1,0 +1,146 @@
+"""Training and evaluation of members side by side."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kcciol.config import EngineConfig, PhaseConfig
+from kcciol.engine.stop import Stopped
+from kcciol.errors import UserError
+from kcciol.regression import network
+from kcciol.regression.evaluate import Course, evaluate
+from kcciol.regression.network import Network
+from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
+from kcciol.regression.step import MetaStep
+from kcciol.regression.train import load, train
+
+TINY = RegressionConfig(
+    seed=3,
+    sine=SineConfig(functions=12, novel=8, slots=3, batches=3, batch=4, query=4, count=2),
+    net=WidthConfig(width=8, features=12, theta=2, W=3),
+    milestones=(4,),
+    phase1=PhaseConfig(steps=7, alpha=0.02, beta=1e-2),
+    phase2=PhaseConfig(steps=3, alpha=0.02, beta=1e-3, gamma=1e-3),
+    phase3=PhaseConfig(steps=4, alpha=0.02, beta=1e-3, lam=1e-2),
+    engine=EngineConfig(device="cpu", checkpoint_every=5, log_every=2),
+)
+OTHER = replace(TINY, seed=8, phase2=replace(TINY.phase2, gamma=0.0), phase3=replace(TINY.phase3, lam=0.0))
+
+
+def test_members_train_together_as_they_would_alone(tmp_path: Path) -> None:
+    both = train([TINY, OTHER], tmp_path / "both", quiet=True)
+    for i, member in enumerate((TINY, OTHER)):
+        alone = train([member], tmp_path / str(i), quiet=True)
+        torch.testing.assert_close(both[i], alone[0], rtol=1e-4, atol=1e-6)
+    lines = [json.loads(line) for line in (tmp_path / "both" / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["phase"], line["step"]) for line in lines] == [
+        *((1, n) for n in (2, 4, 6, 7)), *((2, n) for n in (2, 3)), *((3, n) for n in (2, 4)),
+    ]  # fmt: skip
+    assert all(len(line["loss"]) == 2 for line in lines)
+    assert lines[-1]["constraint"][0] > 0
+
+
+def test_gamma_and_lambda_change_what_is_learned(tmp_path: Path) -> None:
+    plain = replace(OTHER, seed=TINY.seed)
+    found = train([TINY, plain, replace(plain, phase2=TINY.phase2)], tmp_path / "run", quiet=True)
+    assert not torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+    assert not torch.equal(found[1], found[2])
+
+
+@pytest.mark.parametrize("cut", [2, 7, 9, 12])
+def test_a_run_that_is_cut_ends_in_the_same_bits(cut: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = train([TINY, OTHER], tmp_path / "whole", quiet=True)
+    steps, real = 0, MetaStep.__call__
+
+    def counted(self: MetaStep) -> None:
+        nonlocal steps
+        real(self)
+        steps += 1
+        if steps == cut:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(MetaStep, "__call__", counted)
+    with pytest.raises(Stopped):
+        train([TINY, OTHER], tmp_path / "cut", quiet=True)
+    monkeypatch.undo()
+    assert torch.equal(train([TINY, OTHER], tmp_path / "cut", resume=True, quiet=True), whole)
+    assert torch.equal(train([TINY, OTHER], tmp_path / "cut", resume=True, quiet=True), whole)  # and again
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    train([TINY], tmp_path / "run", quiet=True)
+    with pytest.raises(UserError, match="already"):
+        train([TINY], tmp_path / "run", quiet=True)
+    with pytest.raises(UserError, match="other settings"):
+        train([OTHER], tmp_path / "run", resume=True, quiet=True)
+    with pytest.raises(UserError, match="at least one member"):
+        train([], tmp_path / "none", quiet=True)
+    with pytest.raises(UserError, match="may differ in"):
+        train([TINY, replace(TINY, order="exact")], tmp_path / "none", quiet=True)
+    (tmp_path / "run" / "checkpoint.safetensors").write_bytes(b"half")
+    with pytest.raises(UserError, match="damaged"):
+        load(tmp_path / "run" / "checkpoint.safetensors")
+    wrong: list[tuple[Any, dict[str, Any]]] = [(SineConfig, {"slots": 999}), (SineConfig, {"batch": 0})]
+    for kind, change in [*wrong, (WidthConfig, {"W": 0})]:
+        with pytest.raises(UserError):
+            kind(**change)
+
+
+def test_evaluation_measures_every_function_seen() -> None:
+    net = Network(TINY.net, 4)
+    Theta = net.init(0)
+    course = evaluate(net, Theta, TINY.sine, 1, runs=5, alpha=0.02)
+    assert course.errors.shape == (5, 3, 3)
+    rows = course.to_dict()
+    assert list(rows) == ["1", "2", "3"]
+    assert rows["3"]["n"] == 5
+    by_hand = [(course.errors[r, 2].sum() / 3).item() for r in range(5)]
+    assert rows["3"]["by_run"] == pytest.approx(by_hand)
+    still = evaluate(net, Theta, TINY.sine, 1, runs=5, alpha=0.0)
+    assert torch.equal(still.errors[:, 0, 0], still.errors[:, 2, 0])  # nothing was learned or forgotten
+    assert course.errors[:, 0, 0].mean() < still.errors[:, 0, 0].mean()
+    seen = evaluate(net, Theta, TINY.sine, 1, runs=5, alpha=0.0, novel=False)
+    assert not torch.equal(seen.errors[:, 0, 0], still.errors[:, 0, 0])
+
+
+def test_runs_that_blow_up_are_counted() -> None:
+    net = Network(TINY.net, 4)
+    rows = evaluate(net, net.init(0), TINY.sine, 1, runs=4, alpha=1e30).to_dict()
+    assert rows["3"]["diverged"] == 4
+    assert rows["3"]["mean"] is None
+    errors = torch.tensor([[[1.0, torch.nan], [2.0, 4.0]], [[torch.inf, torch.nan], [1.0, torch.nan]]])
+    two = Course(errors.double()).to_dict()
+    assert (two["1"]["mean"], two["1"]["diverged"]) == (1.0, 1)
+    assert (two["2"]["mean"], two["2"]["diverged"]) == (3.0, 1)
+
+
+def test_a_longer_training_learns_to_learn(tmp_path: Path) -> None:
+    config = replace(
+        TINY,
+        sine=replace(TINY.sine, functions=200),
+        milestones=(),
+        phase1=PhaseConfig(steps=400, alpha=0.02, beta=3e-3),
+    )
+    config = replace(config, phase2=PhaseConfig(), phase3=PhaseConfig())
+    Theta = train([config], tmp_path / "run", quiet=True)
+    net = Network(TINY.net, 4)
+    before, after = (
+        evaluate(net, vector, config.sine, 5, runs=20, alpha=0.02).to_dict()["3"]["mean"]
+        for vector in (net.init(config.seed), Theta[0])
+    )
+    assert after < 0.8 * before
+
+
+def test_exact_order_trains_too(tmp_path: Path) -> None:
+    exact = replace(TINY, order="exact")
+    first, second = (train([c], tmp_path / c.order, quiet=True) for c in (TINY, exact))
+    assert not torch.allclose(first, second)
+    assert network.predict(Network(TINY.net, 4).layers(second, "W"), torch.zeros(1, 2, 12)).shape == (1, 2)
