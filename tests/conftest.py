@@ -46,7 +46,7 @@ def tiny_data(tiny: Config) -> Splits:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     skip_cuda = pytest.mark.skip(reason="needs an NVIDIA GPU; none is here")
-    skip_data = pytest.mark.skip(reason="needs real Omniglot: set KCCIOL_DATA to its root")
+    skip_data = pytest.mark.skip(reason="needs the real data set: set KCCIOL_DATA to its root")
     for item in items:
         if "cuda" in item.keywords and not torch.cuda.is_available():
             item.add_marker(skip_cuda)

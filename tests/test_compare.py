@@ -17,11 +17,13 @@ from kcciol.data import load
 from kcciol.errors import UserError
 from kcciol.evaluation import learning
 from kcciol.evaluation.choose import GRIDS, Examples, candidates, choose, footprint, run_copies
-from kcciol.evaluation.continual import Plan
+from kcciol.evaluation.continual import Plan, streams_of
+from kcciol.evaluation.stream import draw
 from kcciol.learners import LEARNERS, fitting, typical_bytes
 from kcciol.learners.er import ReplaySettings
 from kcciol.learners.gradient import GradientSettings
 from kcciol.learners.model import Head
+from kcciol.learners.ncm import NCMSettings
 from kcciol.meta.phases import train
 from kcciol.representation import Representation
 from tests.learners.battery import tiny
@@ -203,3 +205,26 @@ def test_classes_that_were_trained_on_are_refused(world: tuple[Representation, A
     representation, data = world
     with pytest.raises(UserError, match="were trained on"):
         make_world(representation, replace(data, novel=data.base), SMALL)
+
+
+def test_examples_drawn_anew_make_streams_of_the_same_classes_differ() -> None:
+    many = Examples(torch.cat([clusters().train] * 2, 1), clusters().test)
+    plan = Plan(classes=len(many), samples=5, redraw=3)
+    course = run_copies("ncm", Head(WIDTH), [NCMSettings()] * 4, range(4), many, plan, "report", [])
+    again = run_copies("ncm", Head(WIDTH), [NCMSettings()] * 2, [2, 3], many, plan, "report", [])
+    assert torch.equal(course.accuracy[2:], again.accuracy)
+    streams = streams_of(plan, draw(0, "report", len(many), len(many), 4), range(4), many.train, many.test, "report")
+    assert streams.train.shape[:2] == (4 * len(many), 5)
+    assert streams.test.shape[:2] == (4 * len(many), 3)
+    assert not torch.equal(streams.train[streams.classes[0]], streams.train[streams.classes[1]])
+
+
+def test_a_stream_config_that_draws_anew_takes_all_images(world: tuple[Representation, Any]) -> None:
+    representation, data = world
+    stream = StreamConfig(classes=(4,), train_samples=3, test_samples=2, trajectories=3, redraw=True)
+    kinds: list[Any] = ["head", "all"]
+    for trains in kinds:
+        where = make_world(representation, data, stream, trains)
+        assert where.novel.train.shape[1] + where.novel.test.shape[1] == int(data.novel.counts.min())
+        result = measure_learner(where, "ncm" if trains == "head" else "online", stream, {}, {})
+        assert result["classes"]["4"]["n"] == 3

@@ -13,11 +13,13 @@ from kcciol.errors import UserError
 
 
 def test_the_presets_are_there() -> None:
-    assert set(presets()) == {"omniglot", "omniglot-paper", "omniglot-literal", "quickstart"}
+    names = {"omniglot", "omniglot-paper", "omniglot-literal", "quickstart"}
+    names |= {"cifar100", "cifar100-literal", "mini-imagenet", "mini-imagenet-literal"}
+    assert set(presets()) == names
     assert all(len(text) > 20 for text in presets().values())
 
 
-@pytest.mark.parametrize("name", ["omniglot", "omniglot-paper", "omniglot-literal", "quickstart"])
+@pytest.mark.parametrize("name", presets())
 def test_toml_goes_round(name: str) -> None:
     config = preset(name)
     assert from_dict(Config, tomllib.loads(to_toml(config))) == config

@@ -51,6 +51,9 @@ class StreamConfig:
     """Streams of base classes that settings are chosen on."""
     search_classes: int = 100
     """Classes in them (fewer when there are fewer)."""
+    redraw: bool = False
+    """Draw these examples of each class anew for each stream, out of all that the class has; else they are the same
+    for all streams."""
     budget_images: int = 0
     """If above 0: replay learners keep as many examples as fit into the bytes of so many images."""
     seed: int = 0
@@ -69,17 +72,20 @@ class StreamConfig:
             raise UserError(f"budget_images is {self.budget_images}, but must be 0 or more (and below 2^31).")
 
     def plan(self, classes: int, order: Order) -> Plan:
-        return Plan(classes, self.train_samples, self.task_classes, order, self.seed)
+        return Plan(
+            classes, self.train_samples, self.task_classes, order, self.seed, self.test_samples if self.redraw else 0
+        )
 
 
 def examples(representation: Representation, data: ClassSet, config: StreamConfig, trains: Trained) -> Examples:
     """Features when theta is frozen, images when all of the network is trained."""
     cut = config.train_samples
     if trains == "head":
-        features = representation.split_features(data, cut, config.test_samples)
+        features = representation.split_features(data, cut, config.test_samples, config.redraw)
         return Examples(features.train, features.test)
     data.require(cut + config.test_samples, "evaluation (train_samples + test_samples)")
-    images = data.images[:, : cut + config.test_samples].to(representation.Theta.device)
+    count = int(data.counts.min()) if config.redraw else cut + config.test_samples
+    images = data.images[:, :count].to(representation.Theta.device)
     return Examples(images[:, :cut], images[:, cut:])
 
 

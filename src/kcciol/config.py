@@ -33,8 +33,9 @@ def _require(ok: bool, key: str, value: object, rule: str) -> None:
 class DataConfig:
     """Which images, and which of them may be learned from."""
 
-    name: Literal["omniglot", "glyphs", "folder"] = "omniglot"
-    """The data set: omniglot, glyphs (drawn by kcciol itself, nothing to download) or folder (one folder a class)."""
+    name: Literal["omniglot", "mini-imagenet", "cifar100", "mnist", "glyphs", "folder"] = "omniglot"
+    """The data set: omniglot, mini-imagenet, cifar100, mnist, glyphs (drawn by kcciol itself, nothing to download) or
+    folder (one folder a class)."""
     root: str = ""
     """Where the files lie; by default the folder that the environment variable KCCIOL_DATA names, else ./data."""
     size: int = 84
@@ -204,6 +205,9 @@ class EvaluationConfig:
     """Images of each class that are learned from, each once."""
     test_samples: int = 5
     """Images of each class that are held out."""
+    redraw: bool = False
+    """Draw these images of each class anew for each trajectory, out of all that the class has; else they are the
+    first train_samples and the next test_samples, for all trajectories."""
     optimizer: Literal["adam", "sgd"] = "adam"
     """What updates W."""
     rates: tuple[float, ...] = (1e-2, 3.2e-3, 1.8e-3, 1e-3, 5.6e-4, 3.2e-4, 1.8e-4, 1e-4, 5.6e-5, 3.2e-5)

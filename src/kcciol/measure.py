@@ -54,7 +54,7 @@ def measure(
     representation.refuse_known(classes, split)
     config = representation.config
     set_precision(dataclasses.replace(config.engine, precision="float32"), representation.Theta.device)
-    sizes = evaluation.train_samples, evaluation.test_samples
+    sizes = evaluation.train_samples, evaluation.test_samples, evaluation.redraw
     known = data.validation if len(data.validation) else data.base
     base = representation.split_features(known, *sizes) if evaluation.rule == "base" else None
     short = base is not None and len(known) < max(evaluation.classes) and known is not data.base

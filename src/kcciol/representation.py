@@ -58,10 +58,12 @@ class Representation:
                 "the data have changed since training; bring them back to what they were, or train again."
             )
 
-    def split_features(self, data: ClassSet, train_samples: int, test_samples: int) -> Features:
-        """Features of the first images of each class, to learn from, and of the next ones, held out."""
+    def split_features(self, data: ClassSet, train_samples: int, test_samples: int, every: bool = False) -> Features:
+        """Features of the first images of each class, to learn from, and of the next ones, held out; every: of all
+        the others that each class has."""
         data.require(train_samples + test_samples, "evaluation (train_samples + test_samples)")
-        features = self.features(data.images[:, : train_samples + test_samples])
+        count = int(data.counts.min()) if every and len(data) else train_samples + test_samples
+        features = self.features(data.images[:, :count])
         return Features(features[:, :train_samples], features[:, train_samples:])
 
 

@@ -101,7 +101,8 @@ def _anml(config: Config) -> Config:
 def _images(config: Config) -> int:
     """How many images there are to train on; where the config does not know, as many as Omniglot has."""
     classes = (config.data.base_classes or 963) - config.data.validation_classes
-    return max(classes, 1) * (config.data.train_samples or 20)
+    each = {"cifar100": 600, "mini-imagenet": 600}.get(config.data.name, 20)
+    return max(classes, 1) * (config.data.train_samples or each)
 
 
 def _batch(config: Config) -> int:

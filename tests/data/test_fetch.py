@@ -4,7 +4,7 @@ import functools
 import hashlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -132,3 +132,80 @@ def test_pooch_missing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"pip install 'kcciol\[download\]'"):
         fetch.fetch_omniglot(root, "http://127.0.0.1:9", MD5)
     assert not root.exists()
+
+
+OTHERS = {
+    "cifar-100-python.tar.gz": b"cifar" * 1000,
+    "train-images-idx3-ubyte.gz": b"digits" * 1000,
+    "train-labels-idx1-ubyte.gz": b"labels" * 1000,
+    "t10k-images-idx3-ubyte.gz": b"more digits" * 1000,
+    "t10k-labels-idx1-ubyte.gz": b"more labels" * 1000,
+}
+HASHES = {name: hashlib.md5(content).hexdigest() for name, content in OTHERS.items()}
+CIFAR = {name: digest for name, digest in HASHES.items() if name.endswith(".tar.gz")}
+DIGITS = {name: digest for name, digest in HASHES.items() if name not in CIFAR}
+
+
+@pytest.fixture
+def others(served: Path) -> None:
+    for name, content in OTHERS.items():
+        (served / name).write_bytes(content)
+
+
+@pytest.mark.usefixtures("others")
+def test_the_archive_of_cifar_100_comes_once(url: str, root: Path) -> None:
+    for word in ("downloaded", "already there"):
+        (line,) = fetch.fetch_cifar100(root, url, CIFAR)
+        assert word in line
+    assert (root / "cifar-100-python.tar.gz").read_bytes() == OTHERS["cifar-100-python.tar.gz"]
+    assert names(root) == ["cifar-100-python.tar.gz"]
+    assert Quiet.requests == 1
+
+
+@pytest.mark.usefixtures("others")
+def test_the_folder_of_cifar_100_counts_as_there(url: str, root: Path) -> None:
+    (root / "cifar-100-python").mkdir(parents=True)
+    (line,) = fetch.fetch_cifar100(root, url, CIFAR)
+    assert line == f"cifar-100-python: already there, {root / 'cifar-100-python'}"
+    assert Quiet.requests == 0
+
+
+@pytest.mark.usefixtures("others")
+def test_the_files_of_mnist_come_once(url: str, root: Path) -> None:
+    for word in ("downloaded", "already there"):
+        lines = fetch.fetch_mnist(root, url, DIGITS)
+        assert len(lines) == 4
+        assert all(word in line for line in lines)
+    assert names(root / "MNIST" / "raw") == sorted(DIGITS)
+    assert Quiet.requests == 4
+
+
+@pytest.mark.usefixtures("others")
+def test_an_unpacked_file_of_mnist_counts_as_there(url: str, root: Path) -> None:
+    (root / "mnist").mkdir(parents=True)
+    (root / "mnist" / "t10k-labels-idx1-ubyte").write_bytes(b"unpacked, so of another hash")
+    fetch.fetch_mnist(root, url, DIGITS)
+    assert names(root / "MNIST" / "raw") == sorted(set(DIGITS) - {"t10k-labels-idx1-ubyte.gz"})
+
+
+@pytest.mark.usefixtures("others")
+@pytest.mark.parametrize(("get", "name"), [(fetch.fetch_cifar100, min(CIFAR)), (fetch.fetch_mnist, min(DIGITS))])
+def test_hashes_of_the_others_are_checked(
+    get: Callable[[Path, str, dict[str, str]], list[str]], name: str, url: str, served: Path, root: Path
+) -> None:
+    md5 = {name: HASHES[name]}
+    (served / name).write_bytes(b"something else")
+    with pytest.raises(UserError, match="has not the md5"):
+        get(root, url, md5)
+    assert not [path for path in root.rglob("*") if path.is_file()]
+    (root / name).write_bytes(b"mine")
+    with pytest.raises(UserError, match=f"{name} is not the official file"):
+        get(root, url, md5)
+    assert (root / name).read_bytes() == b"mine"
+
+
+def test_the_official_hashes() -> None:
+    assert list(fetch.CIFAR100_MD5) == list(CIFAR)
+    assert set(fetch.MNIST_MD5) == set(DIGITS)
+    for md5 in (fetch.OMNIGLOT_MD5, fetch.CIFAR100_MD5, fetch.MNIST_MD5):
+        assert all(len(bytes.fromhex(digest)) == 16 for digest in md5.values())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from PIL import Image
 
 from kcciol import data
 from kcciol.atomic import replacing
+from kcciol.cli import main
 from kcciol.config import DataConfig
+from kcciol.data import ClassSet
 from kcciol.errors import UserError
 
 SMALL = DataConfig(name="glyphs", size=8, base_classes=5, novel_classes=3, samples=2)
@@ -64,11 +67,30 @@ def test_check_without_validation_classes() -> None:
 
 
 def test_every_name_of_the_config_is_known() -> None:
-    assert {row[0] for row in data.describe()} == {"omniglot", "glyphs", "folder"}
-    assert [row[0] for row in data.describe() if row[3]] == ["omniglot"]
+    names = typing.get_args(typing.get_type_hints(DataConfig)["name"])
+    assert [row[0] for row in data.describe()] == list(names)
+    assert [row[0] for row in data.describe() if row[3]] == ["omniglot", "cifar100", "mnist"]
 
 
-@pytest.mark.parametrize("name", ["glyphs", "folder", "imagenet"])
+@pytest.mark.parametrize(
+    ("name", "size", "words"),
+    [("mini-imagenet", 84, "64"), ("cifar100", 32, "70"), ("mnist", 32, "7"), ("folder", 84, "4")],
+)
+def test_the_command_takes_all_classes(
+    name: str, size: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(config: DataConfig) -> tuple[ClassSet, ClassSet]:
+        assert config.size == size
+        images = torch.zeros(int(words), 1, 1, 8, 8, dtype=torch.uint8)
+        whole = ClassSet(images, torch.ones(len(images), dtype=torch.int64), ("",) * len(images))
+        return whole, whole
+
+    monkeypatch.setitem(data.DATASETS, name, dataclasses.replace(data.DATASETS[name], load=load))
+    assert main(["data", "check", name, "--root", "nowhere"]) == 0
+    assert f"base       {words} classes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["glyphs", "folder", "mini-imagenet", "imagenet"])
 def test_what_cannot_be_downloaded(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=name):
         data.get(name, tmp_path)

@@ -182,7 +182,7 @@ def test_bad_examples_and_points_are_refused() -> None:
         streams(Plan(classes=2, samples=7))
     given = streams(Plan(classes=2, samples=2))
     with pytest.raises(UserError, match="not a finite number"):
-        Streams(given.plan, given.classes, given.trajectories, given.train / 0, given.test)
+        Streams(given.plan, given.classes, given.trajectories, given.train[:] / 0, given.test)
     with pytest.raises(UserError, match="2 tasks"):
         run(online(), given, points=[5])
     assert isinstance(online().settings[0], Settings)

@@ -121,8 +121,9 @@ def test_the_leaky_rule_does_see_them() -> None:
 
 def test_holdout_scores_images_that_it_did_not_learn() -> None:
     novel = clusters()
-    learned, scored = search_images(novel, None, CONFIG, 6)
-    assert torch.equal(torch.cat([learned, scored], dim=1), novel.train)
+    train, test, _ = novel.shown(CONFIG, torch.zeros(1, 1, dtype=torch.int64), "search")
+    learned, scored = search_images(train, test, CONFIG)
+    assert torch.equal(torch.cat([learned[:], scored[:]], dim=1)[..., :16], novel.train)
     assert learned.shape[1] == 4
     assert [holdout_part(n) for n in (2, 3, 4, 5, 10, 15, 30)] == [1, 2, 3, 4, 8, 12, 24]
 
@@ -195,3 +196,35 @@ def test_further_base_classes_fill_up_the_trajectories_and_are_not_scored() -> N
     assert choose_rate(clusters(), base, W, config, 6, unlearned) != choice
     short = choose_rate(clusters(), base, W, config, 3, more)  # long enough without them
     assert short == choose_rate(clusters(), base, W, config, 3)
+
+
+def test_images_drawn_anew_differ_from_trajectory_to_trajectory() -> None:
+    pool = Features(clusters().train, clusters(seed=3).train)  # every image can be told from the others
+    everything = torch.cat([pool.train, pool.test], 1)
+    config = replace(CONFIG, redraw=True)
+    streams = torch.tensor([[0, 3, 5], [3, 0, 1]])
+    train, test, ids = pool.shown(config, streams, "report")
+    assert train.shape[:2] == (6, 5)
+    assert test.shape[:2] == (6, 3)
+    seen: dict[tuple[int, int], list[int]] = {}
+    for row in range(2):
+        for position in range(3):
+            label, both = int(streams[row, position]), torch.cat([part[ids[row, position]] for part in (train, test)])
+            same = (both[:, None, :16] == everything[label]).all(-1)
+            assert same.sum(1).tolist() == [1] * 8  # of this class
+            used = same.double().argmax(1).tolist()
+            assert len(set(used)) == 8  # none twice, so that none is both learned and asked
+            seen[row, label] = used
+    assert seen[0, 0] != seen[1, 0]
+    longer = pool.shown(config, torch.tensor([[0, 3, 5, 7]]), "report")
+    assert torch.equal(longer[0][longer[2][0, :3]], train[ids[0]])  # a longer stream draws the same
+
+
+@pytest.mark.parametrize("rule", ["stream", "holdout", "base", "leaky"])
+def test_every_rule_works_with_images_drawn_anew(rule: Any) -> None:
+    pool = Features(clusters(noise=0.1).train, clusters(noise=0.1).train)
+    config = replace(CONFIG, rule=rule, redraw=True)
+    one = evaluate(pool, W, config, base=pool).to_dict()
+    assert without_seconds(evaluate(pool, W, config, base=pool).to_dict()) == without_seconds(one)
+    assert one["classes"]["6"]["test"]["mean"] > 60
+    assert one["classes"]["6"]["test"]["std"] > 0

@@ -71,9 +71,11 @@ def _recipe(config: Config, base: ClassSet) -> float:
 
 def _images(config: Config) -> ClassSet:
     """Glyphs, as many as the preset has classes; few of them drawn, the others the same ones shifted: it is quicker."""
-    classes, size, samples = config.data.base_classes, config.data.size, config.data.train_samples
+    classes, size, samples = config.data.base_classes, config.data.size, config.data.train_samples or 20
+    channels = 3 if config.data.name in ("cifar100", "mini-imagenet") else 1
     drawn = torch.from_numpy(glyphs(range(min(classes, 48)), range(samples), size, seed=0))
     images = torch.stack([drawn[c % 48].roll((c // 48) * 3, -1) for c in range(classes)])[:, :, None]
+    images = images.expand(-1, -1, channels, -1, -1)
     return ClassSet(images, torch.full((classes,), samples), tuple(str(c) for c in range(classes)))
 
 

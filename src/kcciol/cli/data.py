@@ -47,7 +47,13 @@ def data(words: Sequence[str]) -> int:
     from kcciol import data as package
 
     name = next((word for word in words if word in package.DATASETS), "")
-    defaults = {"glyphs": configs.preset("quickstart").data, "folder": DataConfig(name="folder", base_classes=0)}
+    defaults = {
+        "mini-imagenet": DataConfig(name="mini-imagenet", size=84, base_classes=0),
+        "cifar100": DataConfig(name="cifar100", size=32, base_classes=0),
+        "mnist": DataConfig(name="mnist", size=32, base_classes=0),
+        "glyphs": configs.preset("quickstart").data,
+        "folder": DataConfig(name="folder", base_classes=0),
+    }
     start = DataOptions("list", name, data=defaults.get(name, DataConfig()))
     words = list(words) or ["list"]
     options = parse(DataOptions, "data", words, start)

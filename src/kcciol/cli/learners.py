@@ -41,6 +41,7 @@ def evaluate_learners(options: EvaluateOptions, path: Path) -> int:
         order=options.order,
         train_samples=e.train_samples,
         test_samples=e.test_samples,
+        redraw=e.redraw,
         trajectories=e.trajectories,
         budget_images=options.budget_images,
         seed=e.seed,

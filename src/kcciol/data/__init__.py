@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcciol.config import DataConfig
-from kcciol.data import fetch, folder, glyphs, omniglot
+from kcciol.data import cifar100, fetch, folder, glyphs, mini_imagenet, mnist, omniglot
 from kcciol.data.classset import ClassSet, Splits
 from kcciol.data.sheet import contact_sheet
 from kcciol.errors import UserError
@@ -37,6 +37,23 @@ DATASETS: dict[str, DataSet] = {
         omniglot.LAYOUT,
         omniglot.load,
         fetch.fetch_omniglot,
+    ),
+    "mini-imagenet": DataSet(
+        "photographs of 84 classes, 600 each, 84x84 in colour: 64 base and 20 novel classes",
+        mini_imagenet.LAYOUT,
+        mini_imagenet.load,
+    ),
+    "cifar100": DataSet(
+        "photographs of 100 classes, 600 each, 32x32 in colour: 70 base and 30 novel classes",
+        cifar100.LAYOUT,
+        cifar100.load,
+        fetch.fetch_cifar100,
+    ),
+    "mnist": DataSet(
+        "70,000 handwritten digits, 28x28: 5, 6 and 7 are novel, the other seven base",
+        mnist.LAYOUT,
+        mnist.load,
+        fetch.fetch_mnist,
     ),
     "glyphs": DataSet(
         "invented characters that kcciol draws itself, any number of classes",
@@ -89,7 +106,7 @@ def describe() -> list[tuple[str, str, str, bool]]:
     """A row for each data set: name, description, layout, whether `get` can download it.
 
     >>> [name for name, _, _, _ in describe()]
-    ['omniglot', 'glyphs', 'folder']
+    ['omniglot', 'mini-imagenet', 'cifar100', 'mnist', 'glyphs', 'folder']
     """
     return [(name, d.description, d.layout, d.fetch is not None) for name, d in DATASETS.items()]
 

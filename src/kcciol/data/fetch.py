@@ -7,13 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from kcciol.atomic import share
-from kcciol.data import omniglot
+from kcciol.data import cifar100, mnist, omniglot
 from kcciol.errors import UserError
 
 OMNIGLOT_URL = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
 OMNIGLOT_MD5 = {
     "images_background.zip": "68d2efa1b9178cc56df9314c21c6e718",
     "images_evaluation.zip": "6b91aef0f799c5bb55b94e3f2daec811",
+}
+CIFAR100_URL = "https://www.cs.toronto.edu/~kriz"
+CIFAR100_MD5 = {cifar100.ARCHIVE: "eb9058c3a382ffc7106e4002c42a8d85"}
+MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist"
+MNIST_MD5 = {
+    "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+    "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+    "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
 }
 
 
@@ -22,17 +31,34 @@ def fetch_omniglot(root: Path, base_url: str = OMNIGLOT_URL, md5: dict[str, str]
 
     A folder of the same name counts as there (`check` looks into it). Nothing that exists is overwritten.
     """
-    lines = []
-    for name, digest in md5.items():
-        there = omniglot.locate(root, name.removesuffix(".zip"))
-        if there is None:
-            _download(f"{base_url}/{name}", digest, root / name)
-            lines.append(f"{name}: downloaded to {root}")
-        else:
-            if there.is_file():
-                _verify(there, digest)
-            lines.append(f"{name.removesuffix('.zip')}: already there, {there}")
-    return lines
+    return [
+        _bring(name, digest, base_url, root, omniglot.locate(root, name.removesuffix(".zip")))
+        for name, digest in md5.items()
+    ]
+
+
+def fetch_cifar100(root: Path, base_url: str = CIFAR100_URL, md5: dict[str, str] = CIFAR100_MD5) -> list[str]:
+    """The same for the official archive."""
+    return [_bring(name, digest, base_url, root, cifar100.locate(root)) for name, digest in md5.items()]
+
+
+def fetch_mnist(root: Path, base_url: str = MNIST_URL, md5: dict[str, str] = MNIST_MD5) -> list[str]:
+    """The same for the four files, into MNIST/raw; one that was unpacked already counts as there."""
+    folder = root / mnist.FOLDERS[0]
+    return [
+        _bring(name, digest, base_url, folder, mnist.locate(root, name.removesuffix(".gz")))
+        for name, digest in md5.items()
+    ]
+
+
+def _bring(name: str, digest: str, base_url: str, folder: Path, there: Path | None) -> str:
+    """Download a file unless it, or what is in it, is there; what was done."""
+    if there is None:
+        _download(f"{base_url}/{name}", digest, folder / name)
+        return f"{name}: downloaded to {folder}"
+    if there.is_file() and there.name == name:  # what was unpacked has another hash
+        _verify(there, digest)
+    return f"{there.name}: already there, {there}"
 
 
 def _verify(path: Path, digest: str) -> None:

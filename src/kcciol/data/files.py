@@ -56,7 +56,7 @@ class DiskFile:
             raise UserError(self._unreadable(error)) from None
 
     def _unreadable(self, error: OSError) -> str:
-        return f"The image {self.path} cannot be read ({error.strerror}): mend or remove the file."
+        return f"The file {self.path} cannot be read ({error.strerror}): mend or remove it."
 
 
 @dataclass(frozen=True, slots=True)

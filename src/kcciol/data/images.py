@@ -1,4 +1,4 @@
-"""Image files -> a ClassSet: decoding, in threads, to one size and one number of channels."""
+"""Image files, or pixels -> a ClassSet: decoding, in threads, to one size and one number of channels."""
 
 from __future__ import annotations
 
@@ -42,6 +42,27 @@ def read_classes(classes: Sequence[ClassFiles], size: int, mode: Mode) -> ClassS
             pool.shutdown(wait=False, cancel_futures=True)  # else the error waits for all other classes
             raise
     return ClassSet(torch.from_numpy(images), torch.tensor(counts, dtype=torch.int64), tuple(c.name for c in classes))
+
+
+def from_pixels(names: Sequence[str], classes: Sequence[npt.NDArray[np.uint8]], size: int) -> ClassSet:
+    """The same from images that are decoded already: one array (sample, height, width, channel) for each class."""
+    counts = [len(pixels) for pixels in classes]
+    images = np.zeros((len(classes), max(counts, default=0), classes[0].shape[3], size, size), np.uint8)
+    for i, pixels in enumerate(classes):
+        images[i, : len(pixels)] = _resized(pixels, size).transpose(0, 3, 1, 2)
+    return ClassSet(torch.from_numpy(images), torch.tensor(counts, dtype=torch.int64), tuple(names))
+
+
+def _resized(pixels: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
+    """(sample, height, width, channel) -> (sample, size, size, channel), resampled as `decode` does."""
+    if pixels.shape[1:3] == (size, size):
+        return pixels  # Pillow would copy each and change nothing
+    out = np.empty((len(pixels), size, size, pixels.shape[3]), np.uint8)
+    for k, image in enumerate(pixels):
+        picture = Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
+        resized = np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR))
+        out[k] = resized.reshape(out.shape[1:])
+    return out
 
 
 def _workers(classes: Sequence[ClassFiles]) -> int:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kcciol.errors import UserError
-from kcciol.evaluation.continual import Course, Plan, Streams, run
+from kcciol.evaluation.continual import Course, Plan, run, streams_of
 from kcciol.evaluation.learning import budget
 from kcciol.evaluation.stream import Purpose, draw
 from kcciol.learners import learner_type
@@ -148,7 +148,8 @@ def run_copies(
         mine = list(trajectories[part])
         keys = [plan.seed * 2**20 + number for number in mine]
         learner = learner_type(name)(model, list(settings[part]), keys, examples.train.device)
-        streams = Streams(plan, drawn[mine].to(examples.train.device), mine, examples.train, examples.test)
+        classes = drawn[mine].to(examples.train.device)
+        streams = streams_of(plan, classes, mine, examples.train, examples.test, purpose)
         courses.append(run(learner, streams, points or [plan.tasks]))
     return Course(
         torch.cat([c.matrix for c in courses]),

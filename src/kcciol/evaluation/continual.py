@@ -17,6 +17,8 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.evaluation.metrics import Summary, summarize
+from kcciol.evaluation.shown import Images, redrawn
+from kcciol.evaluation.stream import Purpose
 from kcciol.learners.learner import Learner
 
 Order = Literal["class", "task", "shuffled"]
@@ -35,6 +37,7 @@ class Plan:
     task_classes: int = 1
     order: Order = "class"
     seed: int = 0
+    redraw: int = 0  # if above 0: so many held-out examples of each class are drawn, and those learned, for each stream
 
     def __post_init__(self) -> None:
         if min(self.classes, self.samples, self.task_classes) < 1:
@@ -69,17 +72,28 @@ class Streams:
     plan: Plan
     classes: Tensor  # (B, n) ids of classes, in the order of their labels
     trajectories: Sequence[int]  # of each copy
-    train: Tensor
-    test: Tensor
+    train: Tensor | Images
+    test: Tensor | Images
 
     def __post_init__(self) -> None:
         if self.train.shape[1] < self.plan.samples:
             raise UserError(
                 f"The stream wants {self.plan.samples} examples of each class, but there are {self.train.shape[1]}."
             )
-        for part in (self.train, self.test):
+        for part in (p.pool if isinstance(p, Images) else p for p in (self.train, self.test)):
             if part.is_floating_point() and not bool(part.isfinite().all()):
                 raise UserError("The examples hold a value that is not a finite number.")
+
+
+def streams_of(
+    plan: Plan, classes: Tensor, trajectories: Sequence[int], train: Tensor, test: Tensor, purpose: Purpose
+) -> Streams:
+    """Streams of classes (B, n) out of these images, which are drawn anew for each trajectory if the plan says so."""
+    if not plan.redraw:
+        return Streams(plan, classes, trajectories, train, test)
+    sizes, everything = (plan.samples, plan.redraw), torch.cat([train, test], 1)
+    learned, asked, ids = redrawn(everything, classes, trajectories, sizes, plan.seed, purpose)
+    return Streams(plan, ids, trajectories, learned, asked)
 
 
 def feed(learner: Learner, streams: Streams) -> Iterator[int]:
@@ -104,7 +118,7 @@ def feed(learner: Learner, streams: Streams) -> Iterator[int]:
         yield task + 1
 
 
-def right_answers(learner: Learner, images: Tensor, classes: Tensor, first: int = 0) -> Tensor:
+def right_answers(learner: Learner, images: Tensor | Images, classes: Tensor, first: int = 0) -> Tensor:
     """The share (B, k) of the images of each class that are answered with its label; images (C, m, ...), classes (B, k)
     with the labels first, first + 1, ... A learner that has diverged, so that no score is finite, is wrong."""
     some = max(1, learner.model.at_once // (len(classes) * images.shape[1]))  # classes whose images fit into memory
@@ -118,7 +132,7 @@ def right_answers(learner: Learner, images: Tensor, classes: Tensor, first: int 
     return torch.cat(parts, 1)
 
 
-def class_accuracy(learner: Learner, images: Tensor, classes: Tensor) -> Tensor:
+def class_accuracy(learner: Learner, images: Tensor | Images, classes: Tensor) -> Tensor:
     """Accuracy (B, k) in percent on each of the first k classes of each copy; images (C, m, ...), classes (B, k)."""
     return 100 * right_answers(learner, images, classes)
 
@@ -207,6 +221,8 @@ def run(learner: Learner, streams: Streams, points: Sequence[int] | None = None)
             by_class = class_accuracy(learner, streams.test, streams.classes[:, : seen * plan.task_classes])
             by_task = by_class.view(len(by_class), -1, plan.task_classes).mean(-1)
             rows.append(torch.nn.functional.pad(by_task, (0, plan.tasks - by_task.shape[1]), value=torch.nan))
-    train = class_accuracy(learner, streams.train[:, : plan.samples], streams.classes).mean(-1)
+    shown = streams.train
+    learned_images = shown if shown.shape[1] == plan.samples else shown[:, : plan.samples]
+    train = class_accuracy(learner, learned_images, streams.classes).mean(-1)
     matrix = torch.stack(rows, 1).cpu()
     return Course(matrix, learned, tuple(wanted), by_class.cpu(), train.cpu(), learner.memory())

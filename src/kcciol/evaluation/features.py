@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from kcciol.config import EvaluationConfig
 from kcciol.errors import UserError
+from kcciol.evaluation.shown import Images, redrawn
+from kcciol.evaluation.stream import Purpose
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,16 @@ class Features:
     def width(self) -> int:
         """d, the number of features of an image."""
         return self.train.shape[2]
+
+    def shown(self, config: EvaluationConfig, streams: Tensor, purpose: Purpose) -> tuple[Images, Images, Tensor]:
+        """What trajectories (R, n) learn and are asked of their classes, with a one after each feature, and the
+        trajectories in terms of these."""
+        sizes = config.train_samples, config.test_samples
+        if config.redraw:
+            everything = with_one(torch.cat([self.train, self.test], 1))
+            return redrawn(everything, streams, range(len(streams)), sizes, config.seed, purpose)
+        train, test = with_one(self.train[:, : sizes[0]]), with_one(self.test[:, : sizes[1]])
+        return Images.all_of(train), Images.all_of(test), streams
 
     def require(self, kind: str, classes: int, train_samples: int, test_samples: int) -> None:
         """Refuse the features when they are too few; kind says of which classes they are."""

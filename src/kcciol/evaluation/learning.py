@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from kcciol.evaluation.online import Head, Optimizer, make_head
+from kcciol.evaluation.shown import Images
 from kcciol.evaluation.start import Start
 
 GIB = 2**30
@@ -16,7 +17,7 @@ BUDGET = {"cpu": GIB}  # bytes; on a GPU half of what is free
 
 
 def learn_streams(
-    streams: Tensor, trajectories: Tensor, rates: Tensor, train: Tensor, start: Start, optimizer: Optimizer
+    streams: Tensor, trajectories: Tensor, rates: Tensor, train: Tensor | Images, start: Start, optimizer: Optimizer
 ) -> Iterator[tuple[slice, int, Head]]:
     """Let B copies of W learn, and hand them over after each class (Algorithm 4, lines 4 to 6).
 
@@ -24,13 +25,14 @@ def learn_streams(
     (C, S, columns) to learn from. Yields which copies, how many classes they have learned, and their head. Copies
     know nothing of each other: how they are split into groups changes nothing.
     """
-    group = copies_at_once(start, train)
+    like = train.pool if isinstance(train, Images) else train
+    group = copies_at_once(start, like)
     for first in range(0, len(streams), group):
         copies = slice(first, min(first + group, len(streams)))
-        layers = start.layers(trajectories[copies], train)
+        layers = start.layers(trajectories[copies], like)
         head = make_head(layers, rates[copies], optimizer, alike=start.config.start == "zero")
         for position, classes in enumerate(streams[copies].unbind(1)):
-            head.learn(train.index_select(0, classes), position)
+            head.learn(train[classes], position)
             yield copies, position + 1, head
 
 

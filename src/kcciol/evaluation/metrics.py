@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from kcciol.evaluation.online import Head
+from kcciol.evaluation.shown import Images
 
 
 def hits(logits: Tensor, labels: Tensor) -> Tensor:
@@ -22,7 +23,7 @@ def hits(logits: Tensor, labels: Tensor) -> Tensor:
     return (logits.argmax(-1) == labels) & logits.isfinite().all(-1)
 
 
-def accuracy(head: Head, images: Tensor, streams: Tensor) -> Tensor:
+def accuracy(head: Head, images: Tensor | Images, streams: Tensor) -> Tensor:
     """Accuracy (b, k) in percent of each copy's first k classes, on all their images.
 
     images are (C, m, columns), streams the class ids (b, k), whose positions are the labels.
@@ -35,7 +36,7 @@ def accuracy(head: Head, images: Tensor, streams: Tensor) -> Tensor:
     return 100 * torch.stack(rows)
 
 
-def accuracy_of_latest(head: Head, images: Tensor, streams: Tensor) -> Tensor:
+def accuracy_of_latest(head: Head, images: Tensor | Images, streams: Tensor) -> Tensor:
     """Accuracy (b,) in percent of the last class of streams (b, k), the one that was just learned."""
     logits = head.scores(slice(None), images[streams[:, -1]])
     label = torch.full((), streams.shape[1] - 1, device=streams.device)

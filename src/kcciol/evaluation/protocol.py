@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from kcciol.config import EvaluationConfig
-from kcciol.evaluation.features import Features, with_one
+from kcciol.evaluation.features import Features
 from kcciol.evaluation.learning import learn_streams
 from kcciol.evaluation.metrics import Summary, accuracy, accuracy_of_latest, curve_points, forgetting, summarize
-from kcciol.evaluation.rates import RateChoice, choose_rate, search_images
+from kcciol.evaluation.rates import RateChoice, choose_rate, search_length
 from kcciol.evaluation.start import Start
 from kcciol.evaluation.stream import draw
 
@@ -81,17 +81,16 @@ def evaluate(
     for n in config.classes:  # all mistakes at once, before hours of work
         novel.require("novel", n, config.train_samples, config.test_samples)
         Start(W, config, n, "report", novel.width).check()
-        search_images(novel, base, config, n)
+        search_length(base, config, n, more)
     results = {}
     choices: dict[int, RateChoice] = {}  # by the classes they were made on: base classes may be fewer than asked for
     with torch.no_grad():
         for n in config.classes:
             began = time.perf_counter()
-            there = len(base or novel) + len(more or ())
-            searched = min(n, there) if config.rule == "base" else n
-            if searched not in choices:
-                choices[searched] = choose_rate(novel, base, W, config, n, more)
-            result = evaluate_length(novel, W, config, choices[searched], n)
+            length = search_length(base, config, n, more)
+            if length not in choices:
+                choices[length] = choose_rate(novel, base, W, config, n, more)
+            result = evaluate_length(novel, W, config, choices[length], n)
             results[n] = result = replace(result, seconds=time.perf_counter() - began)
             if progress is not None:
                 progress(describe(n, result))
@@ -106,8 +105,7 @@ def evaluate_length(
     count, device = config.trajectories, novel.train.device
     streams = draw(config.seed, "report", len(novel), n, count).to(device)  # Algorithm 4, line 2
     start = Start(W, config, n, "report", novel.width)  # line 1
-    train = with_one(novel.train[:, : config.train_samples])  # line 3
-    test = with_one(novel.test[:, : config.test_samples])
+    train, test, streams = novel.shown(config, streams, "report")  # line 3
     rates = torch.full((count,), choice.rate, dtype=train.dtype, device=device)
 
     learned, final = torch.empty(2, count, n, dtype=torch.float64, device=device).unbind()

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from kcciol.config import EvaluationConfig
 from kcciol.errors import UserError
-from kcciol.evaluation.features import Features, with_one
+from kcciol.evaluation.features import Features
 from kcciol.evaluation.learning import learn_streams
 from kcciol.evaluation.metrics import accuracy
+from kcciol.evaluation.shown import Images
 from kcciol.evaluation.start import Start
 from kcciol.evaluation.stream import draw, draw_filled
 
@@ -57,31 +58,27 @@ def choose_rate(
     grid = sorted(set(config.rates))
     if len(grid) == 1:
         return RateChoice(config.rule, grid[0], {}, 0, at_edge=False, classes=0)
-    learned, scored = search_images(novel, base, config, classes)
-    counted, fillers = len(learned), 0
-    if config.rule == "base" and more is not None and classes > counted:
-        learned = torch.cat([learned, more.train[:, : config.train_samples]])
-        scored = torch.cat([scored, more.test[:, : config.test_samples]])
-        fillers = min(classes, len(learned)) - counted
-    classes = min(classes, len(learned))  # base classes may be fewer: then as many as there are
-    count = config.search_trajectories
-    if fillers:
-        streams = draw_filled(config.seed, "search", counted, len(learned) - counted, fillers, count)
+    classes = search_length(base, config, classes, more)
+    features, counted = search_features(novel, base, config, classes, more)
+    count, fillers = config.search_trajectories, classes - counted
+    if fillers > 0:
+        drawn = draw_filled(config.seed, "search", counted, len(features) - counted, fillers, count)
     else:
-        streams = draw(config.seed, "search", len(learned), classes, count)
-    streams = streams.to(learned.device)
-    start = Start(W, config, classes, "search", learned.shape[2])
-    learned, scored = with_one(learned), with_one(scored)
+        drawn = draw(config.seed, "search", counted, classes, count)
+    train, test, streams = features.shown(config, drawn.to(features.train.device), "search")
+    learned, scored = search_images(train, test, config)
+    start = Start(W, config, classes, "search", features.width)
 
     # Copy i is trajectory i // len(grid) with rate i % len(grid).
     rates = torch.tensor(grid, dtype=learned.dtype, device=learned.device).repeat(count)
     trajectories = torch.arange(count).repeat_interleave(len(grid))
-    streams = streams.repeat_interleave(len(grid), dim=0)
+    streams, counts = (t.repeat_interleave(len(grid), dim=0) for t in (streams, (drawn < counted).double()))
+    counts = counts.to(streams.device)
     results = torch.empty(len(rates), dtype=torch.float64, device=learned.device)
     for copies, seen, head in learn_streams(streams, trajectories, rates, learned, start, config.optimizer):
         if seen == classes:
-            counts = (streams[copies] < counted).double()
-            results[copies] = (accuracy(head, scored, streams[copies]) * counts).sum(-1) / counts.sum(-1)
+            right = accuracy(head, scored, streams[copies]) * counts[copies]
+            results[copies] = right.sum(-1) / counts[copies].sum(-1)
     return pick(config.rule, grid, results.view(count, len(grid)).mean(0).tolist(), count, classes)
 
 
@@ -92,22 +89,37 @@ def pick(rule: str, grid: list[float], scores: list[float], trajectories: int, c
     return RateChoice(rule, grid[best], dict(zip(grid, scores, strict=True)), trajectories, edge, classes)
 
 
-def search_images(
-    novel: Features, base: Features | None, config: EvaluationConfig, classes: int
-) -> tuple[Tensor, Tensor]:
-    """The images (C, S, d) to learn from and those to score on, by the config's rule."""
-    train = novel.train[:, : config.train_samples]
+def search_length(base: Features | None, config: EvaluationConfig, classes: int, more: Features | None = None) -> int:
+    """How many classes the rule's trajectories hold; refuses what the rule cannot do."""
     if config.rule == "holdout":
-        part = holdout_part(config.train_samples)
-        return train[:, :part], train[:, part:]
-    if config.rule == "stream":
-        return train, train
-    if config.rule == "leaky":
-        return train, novel.test[:, : config.test_samples]
+        holdout_part(config.train_samples)
+    if config.rule != "base":
+        return classes
     if base is None:
         raise UserError("evaluation.rule is 'base', but no base classes were given: give them, or choose 'holdout'.")
     base.require("base", min(classes, len(base)), config.train_samples, config.test_samples)
-    return base.train[:, : config.train_samples], base.test[:, : config.test_samples]
+    return min(classes, len(base) + (0 if more is None else len(more)))  # fewer than asked for where there are fewer
+
+
+def search_features(
+    novel: Features, base: Features | None, config: EvaluationConfig, classes: int, more: Features | None = None
+) -> tuple[Features, int]:
+    """The classes that the rule's trajectories are drawn from, and how many of them, the first, are scored."""
+    if config.rule != "base" or base is None:
+        return novel, len(novel)
+    if more is None or classes <= len(base):
+        return base, len(base)
+    return Features(torch.cat([base.train, more.train]), torch.cat([base.test, more.test])), len(base)
+
+
+def search_images(train: Images, test: Images, config: EvaluationConfig) -> tuple[Images, Images]:
+    """The images to learn and those to score on, by the config's rule, of those to learn and those held out."""
+    if config.rule == "stream":
+        return train, train
+    if config.rule == "holdout":
+        part = holdout_part(config.train_samples)
+        return Images(train.pool, train.picks[:, :part]), Images(train.pool, train.picks[:, part:])
+    return train, test
 
 
 def holdout_part(samples: int) -> int:
