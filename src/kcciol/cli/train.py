@@ -23,7 +23,9 @@ from kcciol.errors import UserError
 class TrainOptions:
     """Meta-train a representation on base classes, in three phases.
 
-    Every setting of the preset is a flag; the defaults shown are those of the preset that is named.
+    Every setting of the preset is a flag; the defaults shown are those of the preset that is named. Under
+    torchrun (torchrun --nproc-per-node 4 -m kcciol train PRESET) the processes share each step's trajectories:
+    trajectory.count must be a multiple of their number.
     """
 
     preset: Positional[str]
@@ -48,6 +50,7 @@ def train(words: Sequence[str]) -> int:
         print_presets()
         out.print("\nPRESET may also be a .toml file of the same shape, or the folder of a run.")
         out.print("--out says where the run goes, --resume continues it, --start begins after a phase of another run.")
+        out.print("Several GPUs: torchrun --nproc-per-node 4 -m kcciol train PRESET --trajectory.count 4")
         return 0 if {"-h", "--help"} & set(words) else 2
     folder = Path(words[0])
     if (folder / "config.toml").is_file():
@@ -67,14 +70,23 @@ def train(words: Sequence[str]) -> int:
         name = Path(options.preset).stem + (f"-{method}" if method not in (None, before) else "")
         path = Path("runs") / f"{name}-seed{options.config.seed}"
     from kcciol.data import load
+    from kcciol.engine.ranks import Ranks
     from kcciol.engine.stop import Stopped
     from kcciol.meta import phases
 
+    ranks = Ranks.here()
     try:
-        base = load(options.config.data).base
-        phases.train(options.config, base, path, options.resume, options.start, options.quiet)
+        with ranks.joined():
+            base = ranks.together(lambda: load(options.config.data).base)
+            phases.train(options.config, base, path, options.resume, options.start, options.quiet, ranks)
     except Stopped as stopped:
-        print(f"kcciol: {stopped} `kcciol train {shlex.quote(str(path))} --resume` continues.", file=sys.stderr)
+        if ranks.rank == 0:
+            print(f"kcciol: {stopped} `kcciol train {shlex.quote(str(path))} --resume` continues.", file=sys.stderr)
         return stopped.exit_code
-    out.print(f"The run is in {path}; `kcciol evaluate {shlex.quote(str(path))}` measures it.")
+    except UserError:
+        if ranks.rank == 0:
+            raise
+        return 2  # rank 0 says it
+    if ranks.rank == 0:
+        out.print(f"The run is in {path}; `kcciol evaluate {shlex.quote(str(path))}` measures it.")
     return 0

@@ -56,7 +56,9 @@ def executor(
             step()
     torch.cuda.current_stream().wait_stream(side)
     captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
+    # several ranks: NCCL's own threads look after earlier work meanwhile, which must not spoil the capture
+    several = torch.distributed.is_available() and torch.distributed.is_initialized()
+    with torch.cuda.graph(captured, capture_error_mode="thread_local" if several else "global"):
         step()
     for tensor, old in zip((*state, *counters), before, strict=True):
         tensor.copy_(old)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 import kcciol
+from kcciol.engine.ranks import Ranks
 
 
 def record() -> dict[str, Any]:
@@ -34,6 +35,7 @@ def record() -> dict[str, Any]:
             "system": f"{platform.system()} {platform.machine()}",
             "cpu_threads": os.cpu_count(),
             "torch_threads": torch.get_num_threads(),
+            "processes": Ranks.here().count,
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
     }

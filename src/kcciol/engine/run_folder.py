@@ -24,8 +24,9 @@ from kcciol.errors import UserError
 
 
 class RunFolder:
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, writes: bool = True) -> None:
+        """writes: whether this process is the one that writes into it; where not, only reading does anything."""
+        self.path, self.writes = path, writes
         self.config = path / "config.toml"
         self.checkpoint = path / "checkpoint.safetensors"
         self.metrics = path / "metrics.jsonl"
@@ -35,6 +36,8 @@ class RunFolder:
 
     def create(self, config: Config, start: Checkpoint) -> None:
         """A new run; never over an existing one. The config comes last: a folder that has one can be resumed."""
+        if not self.writes:
+            return
         if self.config.exists():
             raise UserError(f"There is a run in {self.path} already: continue it by --resume, or choose another --out.")
         if self.metrics.exists() or any(self.phase(number).exists() for number in (1, 2, 3)):
@@ -74,9 +77,17 @@ class RunFolder:
                         "same settings (kcciol train FOLDER --resume takes the run's own), or choose another --out."
                     )
 
+    def save(self, path: Path, state: Checkpoint) -> None:
+        """Write a state into one of the run's files."""
+        if self.writes:
+            state.save(path)
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """While the block runs no other process may train here; where the system has no such locks, nothing."""
+        if not self.writes:
+            yield
+            return
         try:
             import fcntl
         except ImportError:
@@ -91,7 +102,7 @@ class RunFolder:
 
     def rewind_metrics(self, phase: int, step: int) -> None:
         """Drop the lines written after the checkpoint that is resumed from."""
-        if self.metrics.exists():
+        if self.writes and self.metrics.exists():
             lines = self.metrics.read_text(encoding="utf-8", errors="replace").splitlines()
             kept = [line for line in map(_parsed, lines) if line and (line["phase"], line["step"]) <= (phase, step)]
             with replacing(self.metrics) as beside:
@@ -106,6 +117,8 @@ class RunFolder:
 
         def log(phase: int, step: int, values: dict[str, float]) -> None:
             nonlocal write
+            if not self.writes:
+                return
             with self.metrics.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"phase": phase, "step": step, **values}) + "\n")
             if tensorboard:

@@ -5,11 +5,14 @@ Each is a function m(W, z) as in `inner`; the encoder, the update, the graph and
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.config import MetaConfig, TrajectoryConfig
+from kcciol.engine.ranks import ALONE, Mean
 from kcciol.errors import UserError
 from kcciol.meta.inner import Autograd, Labels, Weights
 from kcciol.nets.heads import Head
@@ -21,15 +24,39 @@ class Supervised(Autograd):
     With the loss `sparse`, plus the mean over features of a penalty on b', the feature's mean over the images:
 
         KL(Exp(b) | Exp(b')) = log(b'/b) + b/b' - 1   where b' > b, else 0.
+
+    The images are those of all ranks that share the step: b' is not of one rank alone, hence `mean`, over the ranks.
     """
 
-    def __init__(self, head: Head, config: MetaConfig) -> None:
+    def __init__(self, head: Head, config: MetaConfig, mean: Mean = ALONE.mean) -> None:
         super().__init__(head, alpha=0.0, order="exact")
+        self.mean = mean
         self.sparsity = config.sparsity if config.loss == "sparse" else 0.0
 
     def loss(self, W: Weights, z: Tensor, y: Labels) -> Tensor:
         loss = F.cross_entropy(self.head.logits(W, z), y.val.flatten())
-        return loss + set_kl(z, self.sparsity).mean() if self.sparsity else loss
+        if not self.sparsity:
+            return loss
+        activity = _reduced(z.mean(0), self.mean)
+        return loss + set_kl(activity[None], self.sparsity).mean()
+
+
+class _Reduced(torch.autograd.Function):
+    """A mean over ranks inside a loss. As a matrix it is symmetric, so it is its own derivative, to any order."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mean: Mean) -> Tensor:
+        ctx.mean = mean
+        return mean(x).view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return _reduced(gradients[0], ctx.mean), None
+
+
+def _reduced(x: Tensor, mean: Mean) -> Tensor:
+    result: Tensor = _Reduced.apply(x, mean)  # type: ignore[no-untyped-call, unused-ignore]
+    return result
 
 
 def set_kl(z: Tensor, b: float) -> Tensor:

@@ -8,6 +8,9 @@ in Theta and v = mask * g, the gradient of l_constraint = |v|^2 is 2 H v, H the 
     gtheta' = J^T u' + (dJ/dtheta [v_theta])^T u  the encoder's backward pass, moved
 
 so no convolution is ever differentiated twice.
+
+Where a step's trajectories are split over ranks, l_meta, g and H v are means over the ranks. Each rank needs the whole
+g before it can take v; what it adds to H v is reduced afterwards.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kcciol.engine.ranks import ALONE, Mean
 from kcciol.meta.inner import Inner, Labels
 from kcciol.problems.classification import Classification
 
@@ -41,10 +45,11 @@ def meta_gradient(
     mask: Tensor | None = None,
     lam: float = 0.0,
     precision: torch.dtype | None = None,
+    mean: Mean = ALONE.mean,
 ) -> MetaGradient:
     """A pure function of Theta and the images `rows` (see Encoder.rows), tau_tr's before tau_val's.
 
-    precision: the encoder's arithmetic, that of Theta if not given.
+    precision: the encoder's arithmetic, that of Theta if not given. mean: over the ranks that share the step.
     """
     precision = precision or Theta.dtype
     cut = problem.theta_length
@@ -55,7 +60,7 @@ def meta_gradient(
     first = y.train.numel() if inner.order == "first" else 0  # images before this one do not count: their u is zero
     tape = tape.tail(first)
     gtheta = encoder.backward(theta, tape, u[first:].to(precision))
-    g = _vector(problem, Theta, gtheta, gW)
+    loss, g = mean(loss), mean(_vector(problem, Theta, gtheta, gW))
     if not lam:
         return MetaGradient(loss, g, None, None)
     assert mask is not None
@@ -66,7 +71,7 @@ def meta_gradient(
         zdot = torch.cat([zdot.new_zeros(first, zdot.shape[1]), zdot])
     gWdot, udot = inner.hvp(problem.W(v), zdot)
     gthetadot = encoder.tangent_backward(theta, tape, v_theta, udot[first:].to(precision))
-    pull = _vector(problem, Theta, gthetadot, gWdot).mul_(2 * lam)
+    pull = mean(_vector(problem, Theta, gthetadot, gWdot)).mul_(2 * lam)
     return MetaGradient(loss, g + pull, v @ v, pull.norm() / g.norm())
 
 

@@ -15,6 +15,7 @@ from kcciol.engine import checkpoint
 from kcciol.engine.checkpoint import Checkpoint
 from kcciol.engine.execute import executor, pick_device
 from kcciol.engine.progress import TrainingBar
+from kcciol.engine.ranks import ALONE, Ranks
 from kcciol.engine.run_folder import RunFolder
 from kcciol.engine.stop import Stopped, StopRequest, watch_signals
 from kcciol.engine.tensorboard import require_tensorboard
@@ -40,9 +41,11 @@ class Run:
     Theta: Tensor  # changed in place
     bar: TrainingBar
     stop: StopRequest
+    ranks: Ranks
 
-    def checkpoint(self, number: int, step: int, tensors: dict[str, Tensor]) -> Checkpoint:
-        return Checkpoint(self.config, self.base.image_shape, self.base.names, number, step, tensors)
+    def save(self, path: Path, number: int, step: int, tensors: dict[str, Tensor]) -> None:
+        at = Checkpoint(self.config, self.base.image_shape, self.base.names, number, step, tensors)
+        self.folder.save(path, at)
 
 
 def train(
@@ -52,51 +55,66 @@ def train(
     resume: bool = False,
     start: Path | None = None,
     quiet: bool = False,
+    ranks: Ranks = ALONE,
 ) -> RunFolder:
     """Meta-train on the base classes and leave everything in the folder `out`.
 
     resume continues the run in `out`. start begins after the phase at whose end that representation was saved.
+    ranks are the processes that train together, joined already; each of them calls this with the same arguments.
     """
-    device = pick_device(config.engine.device)
     problem = Classification(config.net, base.image_shape, len(base))
     if config.data.train_samples:
         base = base.first_samples(config.data.train_samples)
-    Sampler(base, config.trajectory)  # what the data cannot give is said before anything is written
-    make_inner(config, problem, 0.0)
-    if config.engine.tensorboard:
-        require_tensorboard()
-    folder = RunFolder(Path(out))
-    if resume and start is not None:
-        raise UserError("A run that is resumed goes on where it was: leave --start out.")
-    untrained = config.representation == "scratch"
-    if not config.total_steps and not untrained:
-        raise UserError("All three phases have 0 steps, so there is nothing to train: give one of them some.")
-    if resume:
-        at = folder.reopen(config)
-        Theta = at.vector(problem.layout, folder.checkpoint)
-    else:
-        Theta, first = problem.init(config.seed), 1  # Algorithm 1, line 1
-        if start is not None:
-            before = checkpoint.load(start)
-            if "adam.m" in before.tensors:
-                raise UserError(
-                    f"{start} lies within phase {before.phase}: --start takes a file like phase1.safetensors."
-                )
-            Theta, first = before.vector(problem.layout, start), before.phase + 1
-        if first > 3:
-            raise UserError(f"The representation {start} is from the end of phase 3: no phase comes after it.")
-        at = Checkpoint(config, base.image_shape, base.names, first, 0, problem.layout.views(Theta))
+    folder = RunFolder(Path(out), writes=ranks.rank == 0)
+    at, Theta, device = ranks.together(lambda: _begin(config, problem, base, folder, resume, start, ranks))
+    if not resume:
         folder.create(config, at)
     steps = tuple(phase.steps for phase in config.phases)
-    with folder.locked(), TrainingBar(steps, quiet) as bar, watch_signals() as stop:
+    with folder.locked(), TrainingBar(steps, quiet or not folder.writes) as bar, watch_signals() as stop:
         folder.rewind_metrics(at.phase, at.step)
-        run = Run(config, problem, base, folder, Theta.to(device), bar, stop)
+        Theta = ranks.first(Theta).to(device)  # the same on all, to the bit, and not before the folder is ready
+        run = Run(config, problem, base, folder, Theta, bar, stop, ranks)
         for number in (1, 2, 3):  # lines 3, 4 and 6
             if number >= at.phase and config.phases[number - 1].steps:
                 _run_phase(run, number, at if at.phase == number and at.step else None)
-        if untrained and not config.total_steps:
-            run.checkpoint(1, 0, problem.layout.views(run.Theta)).save(folder.phase(1))
+        if not config.total_steps:  # the representation `scratch`
+            run.save(folder.phase(1), 1, 0, problem.layout.views(run.Theta))
     return folder
+
+
+def _begin(
+    config: Config,
+    problem: Classification,
+    base: ClassSet,
+    folder: RunFolder,
+    resume: bool,
+    start: Path | None,
+    ranks: Ranks,
+) -> tuple[Checkpoint, Tensor, torch.device]:
+    """Where the run stands, with Theta, and the device; what cannot be is said here, before anything is written."""
+    device = ranks.device(pick_device(config.engine.device))
+    ranks.share(config.trajectory.count)
+    Sampler(base, config.trajectory)
+    make_inner(config, problem, 0.0)
+    if config.engine.tensorboard:
+        require_tensorboard()
+    if resume and start is not None:
+        raise UserError("A run that is resumed goes on where it was: leave --start out.")
+    if not config.total_steps and config.representation != "scratch":
+        raise UserError("All three phases have 0 steps, so there is nothing to train: give one of them some.")
+    if resume:
+        at = folder.reopen(config)
+        return at, at.vector(problem.layout, folder.checkpoint), device
+    Theta, first = problem.init(config.seed), 1  # Algorithm 1, line 1
+    if start is not None:
+        before = checkpoint.load(start)
+        if "adam.m" in before.tensors:
+            raise UserError(f"{start} lies within phase {before.phase}: --start takes a file like phase1.safetensors.")
+        Theta, first = before.vector(problem.layout, start), before.phase + 1
+    if first > 3:
+        raise UserError(f"The representation {start} is from the end of phase 3: no phase comes after it.")
+    at = Checkpoint(config, base.image_shape, base.names, first, 0, problem.layout.views(Theta))
+    return at, Theta, device
 
 
 def _run_phase(run: Run, number: int, resumed: Checkpoint | None) -> None:
@@ -106,10 +124,10 @@ def _run_phase(run: Run, number: int, resumed: Checkpoint | None) -> None:
     done = resumed.step if resumed else 0
     if done >= phase.steps:
         if not folder.phase(number).exists():  # the run was cut between its last step and this file
-            run.checkpoint(number, done, run.problem.layout.views(Theta)).save(folder.phase(number))
+            run.save(folder.phase(number), number, done, run.problem.layout.views(Theta))
         return
     mask = get_mask(run.problem.layout, Theta, config.mask) if phase.lam else None  # Algorithm 1, line 5
-    step = MetaStep(run.problem, run.base, config, phase, number, Theta, mask)
+    step = MetaStep(run.problem, run.base, config, phase, number, Theta, mask, run.ranks)
     if resumed:
         step.adam.m.copy_(resumed.tensors["adam.m"])
         step.adam.v.copy_(resumed.tensors["adam.v"])
@@ -122,7 +140,7 @@ def _run_phase(run: Run, number: int, resumed: Checkpoint | None) -> None:
     run.bar.start(number, done)
     window: list[Tensor] = []
     chunk = 50 if on_gpu else 1  # steps between two looks at the losses and the signals
-    began = time.monotonic(), done
+    began, asked = (time.monotonic(), done), 0
     while done < phase.steps:
         if done % BLOCK == 0 and done:
             step.load_block(done // BLOCK, 0)
@@ -130,25 +148,26 @@ def _run_phase(run: Run, number: int, resumed: Checkpoint | None) -> None:
         n = min(phase.steps, *ends) - done
         for _ in range(n):
             execute()
+        # A signal to one rank stops all at the same step. Asked before the losses: a GPU would wait for a lost rank.
+        asked = run.ranks.largest(run.stop.signal_number or 0)
         slot, done = done % BLOCK, done + n
         window.append(step.metrics[slot : slot + n].cpu())
         if not torch.isfinite(window[-1]).all():
             raise Diverged(_advice("loss", number, done, folder))
         run.bar.update(number, done, float(window[-1][:, 0].mean()))
-        save = done % engine.checkpoint_every == 0 or run.stop.signal_number is not None
+        save = done % engine.checkpoint_every == 0 or asked > 0
         if done % engine.log_every == 0 or save or done == phase.steps:
             speed = (done - began[1]) / (time.monotonic() - began[0])
             log(number, done, _metrics(torch.cat(window).mean(0), step) | {"steps_per_second": round(speed, 2)})
             window.clear()
         if save and done < phase.steps:
             _save(run, step, number, done)
-            if run.stop.signal_number is not None:
+            if asked:
                 break
     if done == phase.steps:
         _save(run, step, number, done, finished=True)
-    if run.stop.signal_number is not None:
-        words = f"Stopped in phase {number} after step {done}, and saved there."
-        raise Stopped(run.stop.signal_number, words)
+    if asked:
+        raise Stopped(asked, f"Stopped in phase {number} after step {done}, and saved there.")
 
 
 def _metrics(means: Tensor, step: MetaStep) -> dict[str, float]:
@@ -168,8 +187,8 @@ def _save(run: Run, step: MetaStep, number: int, done: int, finished: bool = Fal
     if not all(torch.isfinite(tensor).all() for tensor in (tensors | state).values()):
         raise Diverged(_advice("state", number, done, run.folder))
     if finished:
-        run.checkpoint(number, done, tensors).save(run.folder.phase(number))
-    run.checkpoint(number, done, tensors | state).save(run.folder.checkpoint)
+        run.save(run.folder.phase(number), number, done, tensors)
+    run.save(run.folder.checkpoint, number, done, tensors | state)
 
 
 def _advice(what: str, number: int, done: int, folder: RunFolder) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 from kcciol.config import Config, PhaseConfig
 from kcciol.data.classset import ClassSet
 from kcciol.engine.execute import TRIALS, set_precision
+from kcciol.engine.ranks import ALONE, Mean, Ranks
 from kcciol.meta import adam, reset, trajectory
 from kcciol.meta.inner import Inner, Labels, Plain
 from kcciol.meta.lowrank import HiddenLowRank, LinearLowRank
@@ -21,12 +22,12 @@ from kcciol.meta.whole import whole_gradient
 from kcciol.problems.classification import Classification
 
 
-def make_inner(config: Config, problem: Classification, alpha: float) -> Inner:
-    """The loss on features that the config names, in the implementation that it names."""
+def make_inner(config: Config, problem: Classification, alpha: float, mean: Mean = ALONE.mean) -> Inner:
+    """The loss on features that the config names, in the implementation that it names; mean goes over the ranks."""
     if config.meta.loss == "episodes":
         return Episodes(problem.head, alpha, config.meta, config.trajectory)
     if config.meta.loss != "online":
-        return Supervised(problem.head, config.meta)
+        return Supervised(problem.head, config.meta, mean)
     kind: type[Inner] = Plain
     if config.meta.inner == "lowrank":
         kind = HiddenLowRank if problem.head.hidden else LinearLowRank
@@ -34,7 +35,7 @@ def make_inner(config: Config, problem: Classification, alpha: float) -> Inner:
 
 
 class MetaStep:
-    """The state of one phase on one device; calling it does the next step."""
+    """The state of one phase on one device; calling it does the next step, together with the other ranks."""
 
     def __init__(
         self,
@@ -45,9 +46,11 @@ class MetaStep:
         number: int,
         Theta: Tensor,
         mask: Tensor | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         """Theta is changed in place; mask is needed when the phase has a lambda."""
         self.problem, self.config, self.phase, self.number = problem, config, phase, number
+        self.mean, self.own = ranks.mean, ranks.share(config.trajectory.count)  # which trajectories of a step are ours
         device = Theta.device
         self.Theta, self.adam, self.mask = Theta, adam.Adam.new(Theta), mask
         self.precision = set_precision(config.engine, device)
@@ -57,13 +60,14 @@ class MetaStep:
         self.scales = adam.scales(max(phase.steps, TRIALS), phase.beta, device)
         c = config.trajectory
         self.k, self.s = c.classes * c.support, c.classes * c.query + c.remember
-        self.images = torch.zeros(trajectory.BLOCK, c.count * (self.k + self.s), dtype=torch.int64, device=device)
+        self.count = self.own.stop - self.own.start
+        self.images = torch.zeros(trajectory.BLOCK, self.count * (self.k + self.s), dtype=torch.int64, device=device)
         self.classes = torch.zeros(trajectory.BLOCK, c.count * c.classes, dtype=torch.int64, device=device)
         self.reset = reset.KINDS[config.meta.reset](config, problem, number, Theta)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)  # steps done in this phase
         self.slot = torch.zeros(1, dtype=torch.int64, device=device)  # of those, in this block
         self.metrics = torch.zeros(trajectory.BLOCK, 3, device=device)  # l_meta, l_constraint, its share
-        self.inner = make_inner(config, problem, phase.alpha)
+        self.inner = make_inner(config, problem, phase.alpha, self.mean)
 
     @property
     def state(self) -> list[Tensor]:
@@ -75,9 +79,15 @@ class MetaStep:
         return [self.step, self.slot]
 
     def load_block(self, block: int, slot: int) -> None:
-        """Draw a block's trajectories and stand before its step number `slot`."""
+        """Draw a block's trajectories and stand before its step number `slot`.
+
+        Every rank draws all of them and learns its own; the rows of W are reset for all.
+        """
         table = self.sampler.draw(self.config.seed, self.number, block)
-        self.images.copy_(table.images)
+        count = self.config.trajectory.count
+        train, val = table.images[:, : count * self.k], table.images[:, count * self.k :]
+        own = [x.view(len(x), count, n)[:, self.own].flatten(1) for x, n in ((train, self.k), (val, self.s))]
+        self.images.copy_(torch.cat(own, 1))
         self.classes.copy_(table.classes)
         self.reset.load_block(block)
         self.slot.fill_(slot)
@@ -86,17 +96,16 @@ class MetaStep:
     def __call__(self) -> None:
         images = self.images.index_select(0, self.slot)[0]
         self.reset(self.Theta, self.classes.index_select(0, self.slot)[0], self.slot)
-        count, n = self.config.trajectory.count, self.config.trajectory.count * self.k
+        n = self.count * self.k
         labels = images.div(self.samples, rounding_mode="floor")
-        y = Labels(labels[:n].view(count, self.k), labels[n:].view(count, self.s))
+        y = Labels(labels[:n].view(self.count, self.k), labels[n:].view(self.count, self.s))
         rows = self.rows.index_select(0, images)
         if self.config.meta.adapts == "net":
             alpha, order = self.phase.alpha, self.config.meta.order
-            result = whole_gradient(self.problem, self.Theta, rows, y, alpha, order, self.precision)
+            result = whole_gradient(self.problem, self.Theta, rows, y, alpha, order, self.precision, self.mean)
         else:
-            result = meta_gradient(
-                self.problem, self.Theta, rows, y, self.inner, self.mask, self.phase.lam, self.precision
-            )
+            mask, lam = self.mask, self.phase.lam
+            result = meta_gradient(self.problem, self.Theta, rows, y, self.inner, mask, lam, self.precision, self.mean)
         scale = self.scales.index_select(0, self.step)[0]
         adam.update_(self.Theta, result.gradient, self.adam, scale, self.phase.gamma, self.config.meta.clamp)
         zero = result.loss.new_zeros(())

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kcciol.engine.ranks import ALONE, Mean
 from kcciol.meta.inner import Labels, Order
 from kcciol.meta.outer import MetaGradient
 from kcciol.nets.gated import MODULATOR, GatedEncoder
@@ -28,10 +29,11 @@ def whole_gradient(
     alpha: float,
     order: Order,
     precision: torch.dtype | None = None,
+    mean: Mean = ALONE.mean,
 ) -> MetaGradient:
     """The gradient of l_meta in Theta, when tau_tr is learned by SGD on the prediction network and W.
 
-    rows are the images (see Encoder.rows), tau_tr's before tau_val's.
+    rows are the images (see Encoder.rows), tau_tr's before tau_val's; mean goes over the ranks that share the step.
     """
     precision = precision or Theta.dtype
     channels, height, width = problem.encoder.image_shape
@@ -59,7 +61,7 @@ def whole_gradient(
     vector = torch.zeros_like(Theta)
     for name, view in problem.layout.views(vector).items():
         view.copy_(gradient[name])
-    return MetaGradient(total, vector, None, None)
+    return MetaGradient(mean(total), mean(vector), None, None)
 
 
 def _is_gate(name: str) -> bool:
