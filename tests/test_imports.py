@@ -12,7 +12,7 @@ ROOT = Path(kcciol.__file__).parent
 LEVELS = [
     ["__main__"],
     ["cli"],
-    ["quickstart"],
+    ["quickstart", "reproduce"],
     ["measure", "bench", "compare", "report"],
     ["representation", "regression"],
     ["evaluation"],

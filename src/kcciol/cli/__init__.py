@@ -12,6 +12,8 @@ from kcciol.cli.data import data
 from kcciol.cli.evaluate import evaluate
 from kcciol.cli.listing import list_
 from kcciol.cli.quickstart import quickstart
+from kcciol.cli.report import report
+from kcciol.cli.reproduce import reproduce
 from kcciol.cli.terminal import out
 from kcciol.cli.train import train
 from kcciol.errors import UserError
@@ -23,6 +25,8 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "evaluate": evaluate,
     "list": list_,
     "bench": bench,
+    "reproduce": reproduce,
+    "report": report,
 }
 
 

@@ -1,0 +1,35 @@
+"""kcciol report: a results folder as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from kcciol.cli.terminal import out, parse, say
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Make one HTML page of a results folder: every table and figure in it, ours beside the paper's numbers.
+
+    The page needs nothing but itself: no network, no other files. Files that cannot be read are named in it.
+    """
+
+    results: Positional[Path] = Path("results")
+    """The folder with table*.json, heads.json, other JSON files of results, and figures/."""
+    out: Path = Path("report.html")
+    """The HTML file to write."""
+
+
+def report(words: Sequence[str]) -> int:
+    """Make one HTML page of results, ours beside the paper's: kcciol report."""
+    options = parse(ReportOptions, "report", words)
+    from kcciol.report import write
+
+    for warning in write(options.results, options.out):
+        say(f"kcciol: {warning}")
+    out.print(f"wrote {options.out}")
+    return 0

@@ -1,0 +1,77 @@
+"""kcciol reproduce: re-make the paper's tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tyro.conf import Positional
+
+from kcciol.cli.terminal import out as terminal
+from kcciol.cli.terminal import parse
+from kcciol.errors import UserError
+
+
+@dataclass(frozen=True)
+class ReproduceOptions:
+    """Re-make tables of the paper: train what they need, measure it, write them beside the paper's numbers.
+
+    What is there already is not made again; a run that is cut goes on where it was when it is called again.
+    """
+
+    names: Positional[tuple[str, ...]] = ()
+    """Tables, data sets, or all."""
+    root: str = ""
+    """Where the data lie; by default the folder that the environment variable KCCIOL_DATA names, else ./data."""
+    runs: Path = Path("runs/reproduce")
+    """Where representations and measurements are kept."""
+    out: Path = Path("results")
+    """The folder for the tables."""
+    preset: Literal["paper", "tiny"] = "paper"
+    """tiny: a rehearsal of everything on drawn characters, in minutes on a CPU; its numbers mean nothing."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Seeds of the representations."""
+    columns: tuple[str, ...] = ()
+    """Only these representations; none means all."""
+    jobs: int = 1
+    """Processes at once. On one GPU start CUDA's MPS daemon before, so that they share it instead of taking turns."""
+    minutes: float = 1e6
+    """Stop after so many minutes; call again to go on."""
+    tables: bool = True
+    """Write the tables at the end."""
+
+
+def reproduce(words: Sequence[str]) -> int:
+    """Re-make tables of the paper."""
+    from kcciol.engine.stop import Stopped
+    from kcciol.reproduce import runner
+    from kcciol.reproduce.study import Where
+
+    options = parse(ReproduceOptions, "reproduce", words)
+    if not options.names:
+        there = [*runner.STUDIES, *(part for study in runner.STUDIES.values() for part in study.parts)]
+        raise UserError(f"kcciol reproduce needs the name of an experiment: all, {', '.join(there)}.")
+    if options.jobs < 1 or options.minutes <= 0:
+        raise UserError("--jobs must be at least 1 and --minutes above 0.")
+    parts = runner.studies_of(options.names)
+    known = {column for name in parts for column in runner.STUDIES[name].columns}
+    if wrong := [c for c in options.columns if c not in known]:
+        raise UserError(f"There is no representation {wrong[0]!r} here; there are: {', '.join(sorted(known))}.")
+    began = time.monotonic()
+    where = Where(options.root, options.runs, options.preset == "tiny")
+    until = began + 60 * options.minutes
+    plan = runner.Plan(where, parts, options.seeds, options.columns, options.jobs, until)
+    try:
+        failed = runner.make(plan)
+    except Stopped as stopped:
+        terminal.print(f"{stopped} Call again to go on.")
+        return stopped.exit_code
+    if options.tables:
+        for path in runner.write_tables(plan, options.out, time.monotonic() - began):
+            terminal.print(f"wrote {path}")
+    for name in failed:
+        terminal.print(f"failed: {name}")
+    return 1 if failed else 0

@@ -1,0 +1,142 @@
+"""Small line charts as SVG: ours with its interval, the paper's dashed, the other columns faint behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kcciol.report.markup import Html, el
+from kcciol.report.read import PAPER, Cell, Grid
+from kcciol.report.words import number, printed
+
+WIDTH, HEIGHT = 280.0, 176.0
+LEFT, RIGHT, TOP, BOTTOM = 38.0, 14.0, 10.0, 24.0
+DIGIT = 6.5  # how wide one is
+SPREAD = 20.0  # rows that differ by more than so many times are laid out by their logarithm
+Points = list[tuple[float, Cell]]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Where a number lies in the picture; the same for all charts of a table."""
+
+    x: dict[str, float]
+    low: float
+    high: float
+    step: float
+
+    def y(self, value: float) -> float:
+        share = min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
+        return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+
+    def ticks(self) -> list[float]:
+        return [self.low + i * self.step for i in range(round((self.high - self.low) / self.step) + 1)]
+
+
+def charts(grid: Grid, columns: Sequence[str], digits: int) -> Html:
+    """One chart for each column; nothing when the rows are not numbers, or fewer than two."""
+    scale = scale_of(grid, columns)
+    if scale is None:
+        return Html("")
+    panels = [
+        el("figure", el("figcaption", column), _chart(grid, column, columns, scale, digits), class_="panel")
+        for column in columns
+    ]
+    return el("div", *panels, class_="panels")
+
+
+def scale_of(grid: Grid, columns: Sequence[str]) -> Scale | None:
+    """From zero, or below it, to a round number above all that is drawn."""
+    values = numeric(grid)
+    wanted = {*columns, *(PAPER + c for c in columns)}
+    means = [cell.mean for cells in grid.rows.values() for column, cell in cells.items() if column in wanted]
+    if not means or len(set(values.values())) < 2:
+        return None
+    if spread_out(grid):
+        values = {row: math.log(v) for row, v in values.items()}
+    first, last = min(values.values()), max(values.values())
+    low, high = min(0.0, *means), max(0.0, *means)
+    step = _round_step((high - low) / 4)
+    low, high = (math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step)
+    x = {row: LEFT + (v - first) / (last - first) * (WIDTH - LEFT - RIGHT) for row, v in values.items()}
+    return Scale(dict(sorted(x.items(), key=lambda item: item[1])), low, max(high, low + step), step)
+
+
+def numeric(grid: Grid) -> dict[str, float]:
+    """The rows' names as numbers; empty when one is none."""
+    try:
+        values = {row: float(row) for row in grid.rows}
+    except ValueError:
+        return {}
+    return values if all(map(math.isfinite, values.values())) else {}
+
+
+def spread_out(grid: Grid) -> bool:
+    """Whether the rows are laid out by their logarithm."""
+    values = numeric(grid).values()
+    return bool(values) and min(values) > 0 and max(values) / min(values) > SPREAD
+
+
+def _round_step(value: float) -> float:
+    """The next of 1, 2, 2.5, 5 times a power of ten."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next((m * power for m in (1.0, 2.0, 2.5, 5.0) if m * power >= value * (1 - 1e-9)), 10.0 * power)
+
+
+# --- drawing ----------------------------------------------------------------------------------------------------------
+
+
+def _chart(grid: Grid, column: str, columns: Sequence[str], scale: Scale, digits: int) -> Html:
+    ours, paper = _points(grid, column, scale), _points(grid, PAPER + column, scale)
+    drawn = _frame(scale)
+    drawn += [_line(_points(grid, c, scale), scale, "other") for c in columns if c != column]
+    drawn.append(_band(ours, scale))
+    drawn += [_line(paper, scale, "paper"), _line(ours, scale, "ours")]
+    drawn += [_dot(x, scale.y(c.mean), "paper", f"paper {printed(c)}") for x, c in paper]
+    drawn += [_dot(x, scale.y(c.mean), "ours", number(c, digits)) for x, c in ours]
+    label = f"{column}: " + " and ".join((["ours"] if ours else []) + (["the paper's"] if paper else []))
+    return el("svg", *drawn, viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}", role="img", aria_label=label)
+
+
+def _points(grid: Grid, column: str, scale: Scale) -> Points:
+    return [(x, grid.rows[row][column]) for row, x in scale.x.items() if column in grid.rows[row]]
+
+
+def _frame(scale: Scale) -> list[Html]:
+    """Lines at round numbers, and as many of the rows' names as fit."""
+    drawn = []
+    for tick in scale.ticks():
+        y = f"{scale.y(tick):.1f}"
+        drawn.append(el("line", x1=f"{LEFT:g}", x2=f"{WIDTH - RIGHT:g}", y1=y, y2=y, class_="grid"))
+        drawn.append(el("text", f"{tick:g}", x=f"{LEFT - 6:g}", y=f"{scale.y(tick) + 4:.1f}", text_anchor="end"))
+    names = list(scale.x.items())
+    last, free = names[-1], -math.inf
+    for row, x in names:  # the last is always shown, so others must leave it room
+        half = DIGIT * len(row) / 2 + 2
+        limit = math.inf if (row, x) == last else last[1] - DIGIT * len(last[0]) / 2 - 2
+        if x - half >= free and x + half <= limit:
+            drawn.append(el("text", row, x=f"{x:.1f}", y=f"{HEIGHT - 7:g}", text_anchor="middle"))
+            free = x + half
+    return drawn
+
+
+def _band(part: Points, scale: Scale) -> Html:
+    above = [(x, scale.y(c.mean + (c.ci95 or 0.0))) for x, c in part]
+    below = [(x, scale.y(c.mean - (c.ci95 or 0.0))) for x, c in part]
+    return el("polygon", points=_path([*above, *reversed(below)]), class_="band") if len(part) > 1 else Html("")
+
+
+def _line(part: Points, scale: Scale, kind: str) -> Html:
+    path = _path((x, scale.y(c.mean)) for x, c in part)
+    return el("polyline", points=path, class_=kind) if len(part) > 1 else Html("")
+
+
+def _dot(x: float, y: float, kind: str, what: str) -> Html:
+    return el("circle", el("title", what), cx=f"{x:.1f}", cy=f"{y:.1f}", r="3", class_=kind)
+
+
+def _path(part: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in part)

@@ -1,0 +1,225 @@
+"""Results as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable
+from importlib import resources
+from typing import Any
+
+from kcciol.report.markup import Html, el, join
+from kcciol.report.read import Figure, Other, Results, Table
+from kcciol.report.table import MARKS, flatten, heading, section, tally, words_of
+from kcciol.report.words import duration, some, spoken
+
+ABOUT = (
+    "kcciol teaches a model new classes online: they arrive one after another, each example is seen once, nothing is "
+    "stored for replay, and the old classes are not forgotten."
+)
+PAPER_TITLE = "Knowledge Consolidation based Class Incremental Online Learning with Limited Data"
+PAPER_LINK = "https://arxiv.org/abs/2106.06795"
+ROOM = 4 * 2**20  # bytes of images and files in the page, so that all of it stays under 5 MiB
+
+
+def page(results: Results) -> tuple[str, list[str]]:
+    """The whole page, and its warnings; the same results give the same bytes."""
+    anchors = _anchors([*(t.name for t in results.tables), *(f"figure-{f.name}" for f in results.figures)])
+    tables = list(zip(results.tables, anchors, strict=False))
+    figures = list(zip(results.figures, anchors[len(tables) :], strict=True))
+    room = _Room(ROOM)
+    shown = [_figure(figure, anchor, room) for figure, anchor in figures]
+    others = [_other(other, room) for other in results.others]
+    warnings = [*results.warnings, *room.warnings]
+    body = [
+        _header(results),
+        _warnings(warnings),
+        _summary(results.tables, tables),
+        _contents(tables, figures, bool(others)),
+        el("main", *(section(table, anchor) for table, anchor in tables), *shown, _others(others)),
+    ]
+    return _document(body), warnings
+
+
+def _document(body: Iterable[Html]) -> str:
+    style, script = (_file(name) for name in ("style.css", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # A page that may load nothing and run nothing but its own script, whatever was written into a result.
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    head = [
+        Html('<meta charset="utf-8">'),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
+        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Html('<meta name="color-scheme" content="light dark">'),
+        el("title", "kcciol: results"),
+        el("style", Html(style)),
+    ]
+    content = el("html", el("head", *head), "\n", el("body", *_lines(body), el("script", Html(script))), lang="en")
+    return f"<!DOCTYPE html>\n{content}\n"
+
+
+def _lines(parts: Iterable[Html]) -> list[str]:
+    return [piece for part in parts if part for piece in (part, "\n")]
+
+
+def _file(name: str) -> str:
+    return (resources.files("kcciol.report") / name).read_text(encoding="utf-8")
+
+
+def _anchors(names: Iterable[str]) -> list[str]:
+    """Names that may stand in a link, each once."""
+    found: list[str] = []
+    for name in names:
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "part"
+        while slug in found:
+            slug += "-again"
+        found.append(slug)
+    return found
+
+
+# --- the top ----------------------------------------------------------------------------------------------------------
+
+
+def _header(results: Results) -> Html:
+    lines = _provenance(results.records)
+    pairs = [el("div", el("dt", key), el("dd", value)) for key, value in lines.items() if value]
+    link = el("a", PAPER_TITLE, href=PAPER_LINK)
+    return el(
+        "header",
+        el("h1", "Results, ours beside the paper’s"),
+        el("p", ABOUT, class_="lead"),
+        el("p", "The paper is ", link, " (IJCAI 2021). Every number here was read from a file of results."),
+        el("dl", *pairs, class_="record") if pairs else "",
+    )
+
+
+def _provenance(records: list[dict[str, Any]]) -> dict[str, str]:
+    """When, on what, and with which versions."""
+    days = sorted({str(r["time"])[:10] for r in records})
+    hardware, versions = ([r[k] for r in records if isinstance(r.get(k), dict)] for k in ("hardware", "versions"))
+    machines = [str(h.get("gpu") or f"CPU with {h.get('cpu_threads')} threads") for h in hardware]
+    found = {"measured": " to ".join(dict.fromkeys([days[0], days[-1]])) if days else "", "hardware": some(machines)}
+    for name in dict.fromkeys(k for v in versions for k in v):
+        found[name] = some(sorted({str(v[name]) for v in versions if v.get(name) is not None}))
+    found["commit"] = some(str(r["commit"]) for r in records if r.get("commit"))
+    return found
+
+
+def _warnings(warnings: list[str]) -> Html:
+    if not warnings:
+        return Html("")
+    items = el("ul", *(el("li", warning) for warning in warnings))
+    return el("aside", el("strong", "Not everything could be read"), items, class_="warning", role="alert")
+
+
+def device_seconds(tables: Iterable[Table]) -> float:
+    """Time of the device in all: tables made together carry the same log, whose entries count once."""
+    entries = set()
+    for table in tables:
+        log = table.about.get("device_seconds")
+        for entry in log if isinstance(log, list) else []:
+            if isinstance(entry, dict) and isinstance(entry.get("seconds"), int | float):
+                entries.add((float(entry["seconds"]), spoken(entry)))
+    return sum(seconds for seconds, _ in sorted(entries))
+
+
+def _summary(tables: list[Table], anchored: list[tuple[Table, str]]) -> Html:
+    cards = [_card(table, anchor) for table, anchor in anchored]
+    seconds = device_seconds(tables)
+    if seconds:
+        big = el("p", duration(seconds), class_="big")
+        cards.append(el("div", el("h2", "Device time"), big, el("p", "for all tables together"), class_="card"))
+    if not cards:
+        return Html("")
+    keys = [("reached", "as good as the paper or better"), ("within", "worse, but within our 95 % interval")]
+    keys += [("missed", "worse, beyond it"), ("unmeasured", "not measured")]
+    legend = [el("span", el("span", MARKS.get(kind, "·"), class_=f"chip {kind}"), f" {words}") for kind, words in keys]
+    shown = el("p", "The paper’s cells: ", *legend, class_="legend") if any(map(tally, tables)) else ""
+    return join([el("div", *cards, class_="cards", role="group", aria_label="In short"), shown])
+
+
+def _card(table: Table, anchor: str) -> Html:
+    found = tally(table)
+    total = sum(found.values())
+    kinds = [kind for kind in (*MARKS, "unmeasured") if found[kind]]
+    if total:
+        big = el("p", f"{found['reached']} of {total}", el("small", " reached"), class_="big")
+        bar = el("div", *(el("i", class_=kind, style=f"flex-grow:{found[kind]}") for kind in kinds), class_="bar")
+        said = join((_count(found[kind], kind, table.lower) for kind in kinds), " ")
+    else:
+        count = sum(1 for grid in table.grids for _ in grid.own())
+        big, bar = el("p", str(count), el("small", " cells"), class_="big"), Html("")
+        said = join(["measured; the paper has no counterpart"])
+    title = el("h2", el("a", heading(table.name), href=f"#{anchor}"))
+    return el("div", title, el("p", table.title, class_="name"), big, bar, el("p", said), class_="card")
+
+
+def _count(count: int, kind: str, lower: bool) -> Html:
+    """A chip, whose words are for those who cannot see its mark."""
+    words = words_of(kind, lower)
+    word = el("span", f" {words}", class_="unseen")
+    return el("span", f"{MARKS.get(kind, '·')} {count}", word, class_=f"chip {kind}", title=f"{count} {words}")
+
+
+def _contents(tables: list[tuple[Table, str]], figures: list[tuple[Figure, str]], others: bool) -> Html:
+    items = [(f"{heading(t.name)}: {t.title}", anchor) for t, anchor in tables]
+    items += [(figure.title, anchor) for figure, anchor in figures]
+    items += [("Other files", "others")] if others else []
+    links = [el("li", el("a", name, href=f"#{anchor}")) for name, anchor in items]
+    return el("nav", el("h2", "Contents"), el("ol", *links), aria_label="Contents")
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------------
+
+
+class _Room:
+    """What may still be put into the page."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.warnings: list[str] = []
+
+    def embed(self, name: str, data: bytes, kind: str) -> str | None:
+        """A link that holds the data itself; none, and a warning, when there is no room for it."""
+        link = f"data:{kind};base64,{base64.b64encode(data).decode()}"
+        if len(link) > self.left:
+            self.warnings.append(f"{name} is too large to be put into this page.")
+            return None
+        self.left -= len(link)
+        return link
+
+
+def _figure(figure: Figure, anchor: str, room: _Room) -> Html:
+    link = room.embed(f"The image of figures/{figure.name}.json", figure.image, figure.kind) if figure.image else None
+    image = Html(str(el("img", src=link, alt=figure.title)).removesuffix("</img>")) if link else ""
+    numbers = [el("tr", el("th", k, scope="row"), el("td", spoken(v))) for k, v in figure.numbers.items()]
+    table = el("div", el("table", el("tbody", *numbers), class_="numbers"), class_="scroll") if numbers else ""
+    caption = el("figcaption", figure.caption) if figure.caption else ""
+    return el("section", el("h2", figure.title), el("figure", image, caption, class_="picture"), table, id=anchor)
+
+
+def _others(others: list[Html]) -> Html:
+    if not others:
+        return Html("")
+    about = el("p", "Files that hold other results: their numbers, how they came about, and the file itself.")
+    return el("section", el("h2", "Other files"), about, *others, id="others")
+
+
+def _other(other: Other, room: _Room) -> Html:
+    value = other.value if isinstance(other.value, dict) else {}
+    link = room.embed(other.name, other.text, "application/json")
+    parts: list[Html] = []
+    if link:
+        parts.append(el("p", el("a", f"save {other.name}", href=link, download=other.name), " ", _bytes(other)))
+    numbers = {k: v for k, v in value.items() if isinstance(v, int | float | str) and k not in ("seed", "title")}
+    for name, part in (("numbers", numbers), ("config", value.get("config")), ("record", value.get("record"))):
+        if part:
+            parts += [el("h4", name), el("pre", "\n".join(f"{k} = {v}" for k, v in flatten(part).items()))]
+    title = value.get("title")
+    summary = join([el("code", other.name), f" {title}" if isinstance(title, str) else ""])
+    return el("details", el("summary", summary), *parts)
+
+
+def _bytes(other: Other) -> str:
+    return f"({len(other.text) / 1e3:.1f} kB)"

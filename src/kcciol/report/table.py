@@ -1,0 +1,350 @@
+"""A table as a section of the page: ours beside the paper's, charts, what else was measured, all there is to know."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kcciol.report.chart import charts, numeric, spread_out
+from kcciol.report.markup import Html, el, join
+from kcciol.report.read import PAPER, Cell, Grid, Table, records_in, verdict
+from kcciol.report.words import digits_of, duration, fixed, number, printed, signed, size, some, spoken
+
+MARKS: dict[str, str] = {"reached": "✓", "within": "≈", "missed": "✗"}
+WIDE = 8  # a grid with more columns than this, and than rows, is shown on its side
+MANY = 6  # with more columns than this, no word is spent in a cell
+FACTS = {  # what is known about a cell, in this order and words; what has no word here comes after, under its own name
+    "n": "n",
+    "seeds": "seeds",
+    "by_seed": "mean of each seed",
+    "choice": "chosen",
+    "settings": "settings",
+    "chosen_on": "chosen on",
+    "score_on_base_classes": "score where chosen",
+    "bytes": "memory",
+    "replay": "keeps examples",
+    "within_budget": "fits the budget",
+    "seconds": "time",
+}
+HIDDEN = ("by_trajectory",)  # as many numbers as there are streams
+
+
+@dataclass
+class View:
+    """A table on its way into the page: its anchor, its digits, and names for its boxes."""
+
+    table: Table
+    anchor: str
+    digits: int = field(init=False)
+    boxes: itertools.count[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self.digits = digits_of(c for grid in self.table.grids for cells in grid.rows.values() for c in cells.values())
+
+    def label(self, name: str) -> Html:
+        """The name of a row or column, with a link to its note."""
+        if name not in self.table.notes:
+            return join([name])
+        place = list(self.table.notes).index(name) + 1
+        return join([name, el("sup", el("a", f"note {place}", href=f"#{self.anchor}-note{place}"))])
+
+
+def heading(name: str) -> str:
+    """What a table is called.
+
+    >>> heading("table12-extra"), heading("heads")
+    ('Table 12, extra', 'Heads')
+    """
+    number = "".join(itertools.takewhile(str.isdecimal, name.removeprefix("table")))
+    if not name.startswith("table") or not number:
+        return name[:1].upper() + name[1:]
+    rest = name.removeprefix("table" + number).strip("-_ ")
+    return f"Table {number}" + (f", {rest}" if rest else "")
+
+
+def tally(table: Table) -> Counter[str]:
+    """How the paper's cells fared: reached, within, missed, or unmeasured."""
+    found: Counter[str] = Counter()
+    for grid in table.grids:
+        for cells in grid.rows.values():
+            for column in grid.paired:
+                ours, paper = cells.get(column), cells.get(PAPER + column)
+                if paper is not None:
+                    found[verdict(ours, paper, table.lower) if ours is not None else "unmeasured"] += 1
+    return found
+
+
+def words_of(kind: str, lower: bool) -> str:
+    """A verdict in words."""
+    better, worse = ("below", "above") if lower else ("above", "below")
+    return {
+        "reached": f"at or {better} the paper",
+        "within": f"{worse} it, within our interval",
+        "missed": f"{worse} it, beyond our interval",
+        "unmeasured": "not measured",
+    }[kind]
+
+
+def section(table: Table, anchor: str) -> Html:
+    """The whole section."""
+    view = View(table, anchor)
+    parts = [part for grid in table.grids for part in _grid(view, grid)]
+    about = [table.metric, "lower is better" if table.lower else "", "± is the 95 % interval"]
+    about.append("the stronger a tint, the better" if any(grid.plain for grid in table.grids) else "")
+    return el(
+        "section",
+        el("h2", el("span", heading(table.name), class_="tag"), " ", table.title),
+        el("p", " · ".join(a for a in about if a), class_="about"),
+        _legend(table),
+        *parts,
+        _notes(view),
+        _every_number(view),
+        _how_measured(table),
+        id=anchor,
+    )
+
+
+def _legend(table: Table) -> Html:
+    if not tally(table):
+        return Html("")
+    items = [
+        el("span", el("span", mark, class_=f"chip {kind}"), " ", words_of(kind, table.lower))
+        for kind, mark in MARKS.items()
+    ]
+    return el("p", "Ours above, the paper’s below it with our difference: ", *items, class_="legend")
+
+
+def _grid(view: View, grid: Grid) -> list[Html]:
+    parts = []
+    if grid.group:
+        parts.append(el("h3", f"{view.table.groups or 'group'}: {grid.group}"))
+    if grid.paired:
+        parts.append(_matrix(view, grid, grid.paired, list(grid.rows)))
+    drawn = charts(grid, grid.paired or grid.plain, view.digits)
+    if drawn:
+        parts += [_chart_legend(view, grid), drawn]
+    rows = [row for row, cells in grid.rows.items() if any(c in cells for c in grid.plain)]
+    if grid.plain:
+        if grid.paired:
+            parts.append(el("h3", "Also measured, not in the paper"))
+        parts.append(_matrix(view, grid, grid.plain, rows))
+    return parts
+
+
+def _chart_legend(view: View, grid: Grid) -> Html:
+    items = [el("span", el("i", class_="key ours"), " ours with its interval")]
+    if grid.paired:
+        items.append(el("span", el("i", class_="key paper"), " the paper’s"))
+    items.append(el("span", el("i", class_="key other"), " ours in the other columns"))
+    log = " (log scale)" if spread_out(grid) else ""
+    over = f"{view.table.metric or 'value'}, over {view.table.axis or 'rows'}{log}: "
+    return el("p", over, *items, class_="legend")
+
+
+# --- rows and columns -------------------------------------------------------------------------------------------------
+
+
+def _matrix(view: View, grid: Grid, columns: Sequence[str], rows: Sequence[str]) -> Html:
+    """Cells in a box of their own that scrolls when it is wider than the page."""
+    aside = len(columns) > WIDE and len(columns) > len(rows)
+    lines = []
+    for first in columns if aside else rows:
+        cells = []
+        for second in rows if aside else columns:
+            row, column = (second, first) if aside else (first, second)
+            cells.append(_cell(view, grid, row, column))
+        lines.append(el("tr", el("th", view.label(first), scope="row"), *cells))
+    axis = view.table.axis or "row"
+    corner = el("th", f"column, by {axis}" if aside else axis, scope="col", class_="corner")
+    heads = [el("th", view.label(name), scope="col") for name in (rows if aside else columns)]
+    many = " many" if len(heads) > MANY else ""
+    table = el("table", el("thead", el("tr", corner, *heads)), el("tbody", *lines), class_=f"cells{many}")
+    name = " ".join([heading(view.table.name), grid.group]).strip()
+    return el("div", table, class_="scroll", tabindex="0", role="region", aria_label=name)
+
+
+def _cell(view: View, grid: Grid, row: str, column: str) -> Html:
+    ours, paper = grid.rows[row].get(column), grid.rows[row].get(PAPER + column)
+    if ours is None and paper is None:
+        return el("td")
+    shown = el("span", "not measured", class_="none")
+    box = Html("")
+    if ours is not None:
+        name = f"{view.anchor}-box{next(view.boxes)}"
+        interval = el("small", f" ± {ours.ci95:.{view.digits}f}") if ours.ci95 is not None else ""
+        shown = el("button", fixed(ours.mean, view.digits), interval, popovertarget=name, type="button")
+        box = _box(view, grid, row, column, name)
+    if paper is None:
+        share = _share(grid, row, column, view.table.lower) if column in grid.plain else None
+        tint = f"--tint:{round(100 * share)}%" if share is not None else None
+        best = "best" if share == 1 else None
+        return el("td", shown, box, class_=best, style=tint)
+    printed_ = el("span", el("span", "paper ", class_="word"), printed(paper), class_="paper")
+    chip = Html("")
+    if ours is not None:
+        kind = verdict(ours, paper, view.table.lower)
+        gap = signed(ours.mean - paper.mean, view.digits)
+        says = words_of(kind, view.table.lower)
+        chip = el("span", f"{MARKS[kind]} {gap}", class_=f"chip {kind}", title=says)
+    return el("td", shown, el("div", printed_, " ", chip, class_="versus"), box)
+
+
+def _share(grid: Grid, row: str, column: str, lower: bool) -> float | None:
+    """How good a cell is among its like, from 0 to 1: of its row where rows are numbers, else of the whole grid."""
+    rows = [grid.rows[row]] if numeric(grid) else list(grid.rows.values())
+    means = [cells[c].mean for cells in rows for c in grid.plain if c in cells]
+    low, high, mean = min(means), max(means), grid.rows[row][column].mean
+    if high <= low:
+        return None
+    return (high - mean if lower else mean - low) / (high - low)
+
+
+# --- all there is to know ---------------------------------------------------------------------------------------------
+
+
+def facts(table: Table, column: str, cell: Cell) -> dict[str, str]:
+    """What is known about a cell, by name."""
+    known = dict(cell.about)
+    seeds = _of_column(table, "seeds", column)
+    if seeds is not None:
+        known["seeds"] = seeds
+    found = {}
+    for key in [*FACTS, *(k for k in known if k not in FACTS)]:
+        value = known.get(key)
+        alone = key == "by_seed" and isinstance(value, list) and len(value) < 2  # it is the mean itself
+        if value is not None and key not in HIDDEN and not alone:
+            found[FACTS.get(key, key.replace("_", " "))] = _fact(key, value)
+    if cell.std is not None:
+        found["std"] = spoken(cell.std)
+    trained = _of_column(table, "training_seconds", column)
+    if isinstance(trained, list) and trained and all(isinstance(s, int | float) for s in trained):
+        found["training of each seed"] = ", ".join(duration(s) for s in trained)
+    return found
+
+
+def _fact(key: str, value: Any) -> str:
+    if key == "bytes":
+        return size(value)
+    if key == "seconds" and isinstance(value, int | float):
+        return duration(value)
+    return spoken(value)
+
+
+def _of_column(table: Table, key: str, column: str) -> Any:
+    """What the table says about a column, or about all of them."""
+    value = table.about.get(key)
+    return value.get(column) if isinstance(value, dict) else value
+
+
+def _box(view: View, grid: Grid, row: str, column: str, name: str) -> Html:
+    """What opens when a number is touched."""
+    ours, paper = grid.rows[row][column], grid.rows[row].get(PAPER + column)
+    lines = {"ours": number(ours, view.digits)}
+    if paper is not None:
+        lines["paper"] = _printed(paper)
+        lines["difference"] = f"{signed(ours.mean - paper.mean, view.digits)}, " + words_of(
+            verdict(ours, paper, view.table.lower), view.table.lower
+        )
+    lines |= facts(view.table, column, ours)
+    pairs = [piece for key, value in lines.items() for piece in (el("dt", key), el("dd", value))]
+    where = " · ".join(part for part in (column, f"{view.table.axis} {row}".strip(), grid.group) if part)
+    return el("div", el("strong", where), el("dl", *pairs), id=name, popover=True, class_="box")
+
+
+def _printed(paper: Cell) -> str:
+    return printed(paper) + (f" (std {spoken(paper.std)})" if paper.std is not None else "")
+
+
+def _every_number(view: View) -> Html:
+    """The same as in the boxes, as one long table: for the keyboard, and for paper."""
+    own = [(grid, *found) for grid in view.table.grids for found in grid.own()]
+    known = [facts(view.table, column, ours) for _, _, column, ours in own]
+    shared = {k: v for k, v in known[0].items() if all(part.get(k) == v for part in known)} if len(known) > 1 else {}
+    lines = []
+    for (grid, row, column, ours), part in zip(own, known, strict=True):
+        paper = grid.rows[row].get(PAPER + column)
+        where = ", ".join(name for name in (grid.group, row, column) if name)
+        cells = [number(ours, view.digits), _printed(paper) if paper is not None else "", _listed(part, shared)]
+        lines.append(el("tr", el("th", where, scope="row"), *(el("td", c) for c in cells)))
+    heads = [el("th", h, scope="col") for h in (f"{view.table.axis or 'row'}, column", "ours", "paper", "more")]
+    table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="every")
+    summary = el("summary", f"Every number with its n, seeds, settings, memory and time ({len(lines)})")
+    same = el("p", "All of them: ", _listed(shared, {}), ".") if shared else ""
+    return el("details", summary, same, el("div", table, class_="scroll"), class_="print") if own else Html("")
+
+
+def _listed(known: dict[str, str], without: dict[str, str]) -> str:
+    return "; ".join(f"{key}: {value}" for key, value in known.items() if key not in without)
+
+
+def _notes(view: View) -> Html:
+    """What was tried where the paper's number is not reached."""
+    items = [
+        el("li", el("strong", name), ": " if name else "", text, id=f"{view.anchor}-note{i}")
+        for i, (name, text) in enumerate(view.table.notes.items(), 1)
+    ]
+    return el("div", el("h3", "Notes"), el("ol", *items), class_="notes") if items else Html("")
+
+
+def _how_measured(table: Table) -> Html:
+    """Time and settings: what all columns share once, then what each has of its own."""
+    parts = []
+    trained, spent = (table.about.get(k) for k in ("training_seconds", "seconds"))
+    if isinstance(trained, dict) or isinstance(spent, dict):
+        parts.append(_times(trained if isinstance(trained, dict) else {}, spent if isinstance(spent, dict) else {}))
+    commands = some(str(r.get("command")) for r in records_in(table.about) if r.get("command"))
+    if commands:
+        parts.append(el("p", "Commands: ", el("code", commands)))
+    settings = table.about.get("settings")
+    if isinstance(settings, dict):
+        parts.append(_settings(settings))
+    return el("details", el("summary", "How it was measured: time and settings"), *parts) if parts else Html("")
+
+
+def _times(trained: dict[str, Any], spent: dict[str, Any]) -> Html:
+    lines = []
+    for column in dict.fromkeys([*trained, *spent]):
+        seconds = list(_numbers(trained.get(column)))
+        each = ", ".join(duration(s) for s in seconds)
+        cells = (each, duration(sum(_numbers(spent[column]))) if column in spent else "")
+        lines.append(el("tr", el("th", column, scope="row"), *(el("td", c) for c in cells)))
+    heads = [el("th", h, scope="col") for h in ("column", "training, each seed", "measuring, all cells")]
+    table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="every")
+    return el("div", table, class_="scroll")
+
+
+def _numbers(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [x for v in value for x in _numbers(v)]
+    return [float(value)] if isinstance(value, int | float) else []
+
+
+def _settings(settings: dict[str, Any]) -> Html:
+    flat = {column: flatten(value) for column, value in settings.items()}
+    if not all(isinstance(value, dict) for value in settings.values()):
+        return el("pre", "\n".join(f"{k} = {v}" for k, v in flatten(settings).items()))
+    first = next(iter(flat.values()), {})
+    shared = {k: v for k, v in first.items() if all(part.get(k) == v for part in flat.values())}
+    blocks = [("all columns" if len(flat) > 1 else next(iter(flat), ""), shared)]
+    blocks += [(c, {k: v for k, v in part.items() if k not in shared}) for c, part in flat.items()]
+    return join(
+        el("div", el("h4", name), el("pre", "\n".join(f"{k} = {v}" for k, v in values.items())))
+        for name, values in blocks
+        if values
+    )
+
+
+def flatten(value: Any, name: str = "") -> dict[str, str]:
+    """Nested settings as lines.
+
+    >>> flatten({"net": {"channels": 32, "strides": [2, 1]}})
+    {'net.channels': '32', 'net.strides': '2, 1'}
+    """
+    if not isinstance(value, dict):
+        return {name: spoken(value)}
+    return {k: v for key, part in value.items() for k, v in flatten(part, f"{name}.{key}" if name else key).items()}

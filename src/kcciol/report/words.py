@@ -1,0 +1,101 @@
+"""Numbers and settings as a reader wants to see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kcciol.report.read import Cell
+
+MINUS = "−"
+MANY = 12  # longer lists are counted, not shown
+
+
+def digits_of(cells: Iterable[Cell]) -> int:
+    """Digits after the point: one for percentages, three where everything is small."""
+    return 1 if max((abs(c.mean) for c in cells), default=0.0) >= 10 else 3
+
+
+def signed(value: float, digits: int) -> str:
+    """A difference.
+
+    >>> signed(-1.26, 1)
+    '−1.3'
+    """
+    return (MINUS if value < 0 else "+") + f"{abs(value):.{digits}f}"
+
+
+def fixed(value: float, digits: int) -> str:
+    return (MINUS if value < 0 else "") + f"{abs(value):.{digits}f}"
+
+
+def number(cell: Cell, digits: int) -> str:
+    """Mean and interval."""
+    return fixed(cell.mean, digits) + (f" ± {cell.ci95:.{digits}f}" if cell.ci95 is not None else "")
+
+
+def printed(cell: Cell) -> str:
+    """The paper's number with the digits that it was printed with."""
+    return str(cell.mean).replace("-", MINUS)
+
+
+def spoken(value: Any) -> str:
+    """Any JSON value in one line.
+
+    >>> spoken({"rate": 3e-05, "optimizer": "adam", "nesterov": False})
+    'rate 3e-05, optimizer adam, nesterov no'
+    >>> spoken([0.001, 0.001])
+    '0.001'
+    """
+    if isinstance(value, dict):
+        if isinstance(value.get("mean"), int | float):
+            ci95 = value.get("ci95")
+            return f"{value['mean']:.4g}" + (f" ± {ci95:.2g}" if isinstance(ci95, int | float) else "")
+        return ", ".join(f"{k} {spoken(v)}" for k, v in value.items()) or "none"
+    if isinstance(value, list):
+        parts = [spoken(v) for v in value]
+        if len(parts) > MANY:
+            return f"{len(parts)} values"
+        same = len(set(parts)) == 1 and isinstance(value[0], dict | float)  # every seed chose the same
+        return parts[0] if same else "; ".join(parts) if any(", " in p for p in parts) else ", ".join(parts) or "none"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def size(value: Any) -> str:
+    """Bytes, perhaps of several parts.
+
+    >>> size({"examples": 1844800, "counts": 200})
+    '1.8 MB (examples 1.8 MB, counts 200 B)'
+    """
+    if isinstance(value, dict):
+        parts = {k: v for k, v in value.items() if isinstance(v, int | float)}
+        if not parts:
+            return "none"
+        each = ", ".join(f"{k} {size(v)}" for k, v in parts.items()) if len(parts) > 1 else next(iter(parts))
+        return f"{size(sum(parts.values()))} ({each})"
+    if not isinstance(value, int | float):
+        return spoken(value)
+    for unit, bytes_ in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= bytes_:
+            return f"{value / bytes_:.1f} {unit}"
+    return f"{value:g} B"
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that fits.
+
+    >>> duration(1283.6)
+    '21.4 min'
+    """
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def some(names: Iterable[str], most: int = 5) -> str:
+    """The first few of several names, each once."""
+    each = list(dict.fromkeys(names))
+    more = f" and {len(each) - most} more" if len(each) > most else ""
+    return ", ".join(each[:most]) + more

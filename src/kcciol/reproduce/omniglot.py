@@ -1,0 +1,126 @@
+"""Omniglot: Tables 1, 5 and 6, and the matrix of representations and heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kcciol.compare import Trained
+from kcciol.config import Config, preset
+from kcciol.reproduce import cells, frames
+from kcciol.reproduce.study import Cell, Column, Sizes, Study
+
+CLASSES = (10, 50, 100, 150, 200, 600)
+HELD_OUT = 100
+
+
+def first_order(config: Config) -> Config:
+    return replace(config, meta=replace(config.meta, order="first"))
+
+
+def together(config: Config) -> Config:
+    """MAML-Rep with our trajectories, remember set, reset and steps: what is left of it is that the images of a
+    trajectory are learned together."""
+    ours = preset("omniglot")
+    meta = replace(config.meta, relabel=False, reset=ours.meta.reset)
+    return replace(config, trajectory=ours.trajectory, meta=meta, phase1=replace(ours.phase1, steps=ours.total_steps))
+
+
+COLUMNS = {
+    "scratch": Column("omniglot", "scratch"),
+    "pretrained": Column("omniglot", "pretrained"),
+    "srnn": Column("omniglot", "srnn"),
+    "maml-rep-first": Column("omniglot-paper", "maml-rep", first_order),
+    "maml-rep": Column("omniglot-paper", "maml-rep"),
+    "mrcl-first": Column("omniglot-paper", "mrcl", first_order),
+    "mrcl": Column("omniglot-paper", "mrcl"),
+    "oml-first": Column("omniglot-paper", "oml", first_order),
+    "oml": Column("omniglot-paper", "oml"),
+    "maml-rep-same": Column("omniglot", "maml-rep", together),
+    "mrcl-same": Column("omniglot", "phase1", first_order),  # all that is left of it
+    "oml-same": Column("omniglot", "phase1"),
+    "anml": Column("omniglot-paper", "anml"),
+    "kcciol-paper": Column("omniglot-paper", "kcciol"),
+    "kcciol": Column("omniglot", "kcciol"),
+    "kcciol-o": Column("omniglot", "kcciol-o", after=("kcciol", 2)),
+    "gamma0": Column("omniglot", "gamma0", after=("kcciol", 1)),
+    "lambda0": Column("omniglot", "lambda0", after=("kcciol", 2)),
+    "control": Column("omniglot", "control", after=("kcciol", 1)),
+}
+
+
+def table1(column: str) -> Mapping[str, Cell]:
+    """Algorithm 4 with Adam, W from zero; for scratch the whole network learns."""
+    return {"adam": cells.scratch(CLASSES) if column == "scratch" else cells.online_adam(CLASSES)}
+
+
+def heads(column: str) -> Mapping[str, Cell]:
+    """Heads on the same features; online Adam is in Table 1, but for scratch, whose head it is not."""
+    found: dict[str, Cell] = {"online-sgd": lambda bench: bench.algorithm4((200, 600), "sgd")}
+    found |= {name: cells.closed(name, CLASSES) for name in ("ncm", "gaussian")}
+    found |= {name: cells.closed(name, (200, 600)) for name in ("slda", "ridge")}
+    if column == "scratch":
+        found |= {"online-adam": cells.online_adam((200, 600)), "pixels": cells.pixels(classes=CLASSES)}
+    return found
+
+
+LEARNERS = {"online": "online", "approx-iid": "approx-iid", "mer": "mer", "ewc": "ewc", "er-reservoir": "er"}
+REPLAY = ("der", "der++", "hal", "gss")  # of Table 5 on a frozen network, and not in the paper
+CLOSED = ("ncm", "gaussian", "slda", "ridge")
+STARTS: dict[str, tuple[Trained, ...]] = {
+    "scratch": ("all",),
+    "pretrained": ("head", "all"),
+    "oml": ("head",),
+    "kcciol": ("head",),
+}
+
+
+def continual(task_classes: int, tasks: int) -> Callable[[str], Mapping[str, Cell]]:
+    """Tables 5 and 6: learners on a frozen network, and on all of it where it is supervised or random."""
+    sizes: dict[str, Any] = {"classes": (task_classes * tasks,), "task_classes": task_classes}
+    sizes |= {"order": "task" if task_classes > 1 else "class", "trajectories": 10, "budget_images": 200}
+    sizes["search_classes"] = task_classes * min(tasks, HELD_OUT // task_classes)
+    few = sizes | {"search_classes": 4 * max(5, task_classes), "search_trajectories": 3}  # a whole network is costly
+
+    def part(column: str) -> Mapping[str, Cell]:
+        found: dict[str, Cell] = {}
+        if column == "scratch":
+            found |= {"ncm, pixels": cells.pixels(**sizes), "ncm, head": cells.learned("ncm", "head", {}, **sizes)}
+        for trains in STARTS[column]:
+            for row, name in LEARNERS.items():
+                found |= cells.both_optimizers(row, name, trains, **(few if trains == "all" else sizes))
+            if trains == "head":
+                more = (*REPLAY, *CLOSED) if task_classes == 1 else CLOSED
+                found |= {f"{name}, {trains}": cells.learned(name, trains, {}, **sizes) for name in more}
+        return found
+
+    return part
+
+
+def tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
+    """Whatever can be made of the cells that are there."""
+    made = {
+        "table1": frames.frame("table1", frames.representations(found["table1"], found["heads"]), found["table1"]),
+        "table5": frames.frame("table5", frames.learners(found["table5"]), found["table5"]),
+        "table6": frames.frame("table6", frames.learners(found["table6"]), found["table6"]),
+        "heads": {
+            "title": "Omniglot, representations x heads, held-out images",
+            "axis": "classes, then representation",
+            "metric": "accuracy % on held-out images",
+            "rows": frames.matrix(found["heads"], found["table1"], ("200", "600")),
+            **frames.believe(found["heads"]),
+        },
+    }
+    return {name: table for name, table in made.items() if found[name]}
+
+
+STUDY = Study(
+    "omniglot",
+    Sizes(CLASSES, train_samples=15, test_samples=5, held_out=HELD_OUT),
+    COLUMNS,
+    {"table1": table1, "heads": heads, "table5": continual(1, 50), "table6": continual(5, 20)},
+    {"table5": tuple(STARTS), "table6": tuple(STARTS)},
+    tables,
+    ("kcciol", "pretrained", "scratch", "anml", "oml-same", "mrcl-same", "maml-rep-same"),
+)

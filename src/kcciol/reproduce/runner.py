@@ -1,0 +1,216 @@
+"""Makes the cells that are not there yet: here, or in several processes; goes on where it was cut."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kcciol.atomic import write_json
+from kcciol.compare import with_record
+from kcciol.config import to_dict
+from kcciol.engine.stop import Stopped
+from kcciol.errors import UserError
+from kcciol.reproduce import colour, omniglot
+from kcciol.reproduce.frames import Found
+from kcciol.reproduce.study import Bench, Cell, Study, Where, trained_seconds
+
+STUDIES: dict[str, Study] = {study.name: study for study in (omniglot.STUDY, colour.MINI_IMAGENET, colour.CIFAR100)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is wanted of which studies."""
+
+    where: Where
+    parts: Mapping[str, tuple[str, ...]]  # study -> its parts
+    seeds: tuple[int, ...] = (0, 1, 2)
+    columns: tuple[str, ...] = ()  # only these; none means all
+    jobs: int = 1
+    until: float = field(default=float("inf"))  # by time.monotonic()
+
+
+@dataclass(frozen=True)
+class Group:
+    """What must be done in one process: a column, and those that go on from one of its phases."""
+
+    study: Study
+    seed: int
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.study.name}, {self.columns[0]}, seed {self.seed}"
+
+
+def studies_of(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """The parts of each study that these names (tables, studies, or "all") stand for."""
+    known = {part: study.name for study in STUDIES.values() for part in study.parts}
+    found: dict[str, list[str]] = {}
+    for name in names:
+        if name == "all" or name in STUDIES:
+            for study in STUDIES.values():
+                if name in ("all", study.name):
+                    found.setdefault(study.name, []).extend(study.parts)
+        elif name in known:
+            found.setdefault(known[name], []).append(name)
+        else:
+            raise UserError(f"There is no experiment {name!r}; there are: all, {', '.join([*STUDIES, *known])}.")
+    return {name: tuple(dict.fromkeys(parts)) for name, parts in found.items()}
+
+
+def cells(plan: Plan, study: Study, column: str, seed: int) -> Iterator[tuple[Path, str, str, Cell]]:
+    """The cells of a column: file, part, name, how it is measured."""
+    for part in plan.parts[study.name]:
+        if part not in study.some or (column in study.some[part] and seed == 0):
+            for name, cell in study.parts[part](column).items():
+                yield path_of(plan.where, study, part, column, seed, name), part, name, cell
+
+
+def path_of(where: Where, study: Study, part: str, column: str, seed: int, name: str) -> Path:
+    return where.runs / "cells" / study.name / f"{column}-seed{seed}" / f"{part}, {name}.json"
+
+
+def groups(plan: Plan) -> list[Group]:
+    """Everything that is wanted and not all there, the longest first."""
+    found = []
+    for seed in plan.seeds:
+        for name in plan.parts:
+            study = STUDIES[name]
+            columns = [c for c in study.columns if not plan.columns or c in plan.columns]
+            order = sorted(columns, key=lambda c: study.longest.index(c) if c in study.longest else len(study.longest))
+            for column in order:
+                start = study.columns[column].after
+                if start is None or start[0] not in columns:
+                    family = [c for c in columns if (after := study.columns[c].after) and after[0] == column]
+                    group = Group(study, seed, (column, *family))
+                    if not all(path.exists() for c in group.columns for path, *_ in cells(plan, study, c, seed)):
+                        found.append(group)
+    return found
+
+
+def make(plan: Plan) -> list[str]:
+    """Make what is not there yet; returns the names of groups that failed. What is there is kept, whatever happens."""
+    check(plan)
+    if plan.jobs > 1:
+        return _share_out(plan)
+    failed = []
+    for group in groups(plan):
+        try:
+            for column in group.columns:
+                make_column(plan, group.study, column, group.seed)
+        except (Stopped, KeyboardInterrupt):
+            raise
+        except Exception:  # one cell's failure must not cost the others
+            traceback.print_exc()
+            failed.append(str(group))
+    return failed
+
+
+def make_column(plan: Plan, study: Study, column: str, seed: int) -> None:
+    """Every cell of a column that is not there yet."""
+    bench = Bench(study, column, seed, plan.where)
+    for path, part, name, cell in cells(plan, study, column, seed):
+        if path.exists():
+            continue
+        if time.monotonic() > plan.until:
+            return
+        representation = bench.representation
+        clock = time.monotonic()
+        result = with_record(cell(bench), representation, bench.stream())
+        seconds = time.monotonic() - clock
+        more = {"cell_seconds": seconds, "trained_seconds": trained_seconds(study, column, seed, plan.where)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, result | more)
+        print(f"{study.name}, {column}, seed {seed}, {part}, {name}: {seconds:.1f} s", flush=True)
+
+
+def check(plan: Plan) -> None:
+    """Refuse cells of other settings: they must not stand in for those wanted."""
+    for name in plan.parts:
+        study = STUDIES[name]
+        for column in study.columns:
+            for seed in plan.seeds:
+                for path, *_ in cells(plan, study, column, seed):
+                    if path.exists():
+                        old, new = read(path)["config"], to_dict(Bench(study, column, seed, plan.where).config)
+                        for values in (old, new):
+                            for key in ("engine", "evaluation"):
+                                values.pop(key, None)
+                            values["data"].pop("root", None)
+                        if old != new:
+                            raise UserError(f"{path} was made with other settings: move it away, or use other --runs.")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A cell."""
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}): move it away, and it is made again.") from None
+    return value
+
+
+def _share_out(plan: Plan) -> list[str]:
+    """Each group in a process of its own, several at once."""
+    waiting, failed = groups(plan), []
+    running: dict[subprocess.Popen[bytes], Group] = {}
+    try:
+        while (waiting or running) and time.monotonic() < plan.until:
+            while waiting and len(running) < plan.jobs:
+                group = waiting.pop(0)
+                running[subprocess.Popen(_words(plan, group))] = group
+            for process in [p for p in running if p.poll() is not None]:
+                if process.returncode:
+                    failed.append(str(running[process]))
+                del running[process]
+            time.sleep(0.1)
+    finally:
+        for process in running:
+            process.terminate()  # training notes it and leaves a checkpoint
+        for process in running:
+            process.wait()
+    if waiting or running:
+        print(f"time is up: {len(waiting)} groups wait, {len(running)} were cut; run again to go on", flush=True)
+    return failed
+
+
+def _words(plan: Plan, group: Group) -> list[str]:
+    words = [sys.executable, "-m", "kcciol", "reproduce", *plan.parts[group.study.name]]
+    words += ["--runs", str(plan.where.runs), "--seeds", str(group.seed), "--columns", *group.columns, "--no-tables"]
+    if plan.where.root:
+        words += ["--root", plan.where.root]
+    return words + (["--preset", "tiny"] if plan.where.tiny else [])
+
+
+def gather(plan: Plan, study: Study) -> dict[str, Found]:
+    """All cells of a study that are there."""
+    found: dict[str, dict[str, dict[str, list[dict[str, Any]]]]] = {part: {} for part in study.parts}
+    every = Plan(plan.where, {study.name: tuple(study.parts)}, plan.seeds)
+    for column in study.columns:
+        for seed in plan.seeds:
+            for path, part, name, _ in cells(every, study, column, seed):
+                if path.exists():
+                    found[part].setdefault(column, {}).setdefault(name, []).append(read(path))
+    return dict(found)
+
+
+def write_tables(plan: Plan, out: Path, seconds: float) -> list[Path]:
+    """Tables of whatever is there; the time it took is added up over calls."""
+    written = []
+    out.mkdir(parents=True, exist_ok=True)
+    for name in plan.parts:
+        log = plan.where.runs / f"{name}-log.json"
+        spent = json.loads(log.read_text()) if log.exists() else []
+        log.parent.mkdir(parents=True, exist_ok=True)
+        write_json(log, [*spent, {"seconds": seconds, "jobs": plan.jobs}])
+        for table, values in STUDIES[name].frames(gather(plan, STUDIES[name])).items():
+            path = out / f"{table}.json"
+            write_json(path, values | {"device_seconds": json.loads(log.read_text())})
+            written.append(path)
+    return written

@@ -1,0 +1,240 @@
+"""What an experiment declares, and the representation under measurement that its cells are given."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from kcciol.atomic import write_json
+from kcciol.compare import StreamConfig, Trained, World, world
+from kcciol.config import Config, EngineConfig, EvaluationConfig, preset, to_dict
+from kcciol.data import load as load_data
+from kcciol.data.classset import ClassSet, Splits
+from kcciol.engine.execute import pick_device, set_precision
+from kcciol.evaluation import Features, evaluate
+from kcciol.evaluation.choose import RATES, Examples
+from kcciol.learners.model import Head
+from kcciol.meta.phases import train
+from kcciol.representation import Representation
+from kcciol.representation import load as load_representation
+from kcciol.representations import with_method
+
+CHOSEN_ON = "base classes kept out of training"
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a representation is trained; perhaps from the end of a phase of another column's run on."""
+
+    preset: str
+    method: str
+    change: Callable[[Config], Config] = lambda config: config
+    after: tuple[str, int] | None = None
+    phase: int = 0
+    """Measure the end of this phase; 0: the last."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    classes: tuple[int, ...]
+    """Lengths of the streams of the data set's own table."""
+    train_samples: int
+    test_samples: int
+    held_out: int
+    """Base classes, the last, that are kept out of training: rates and settings are chosen on them."""
+    redraw: bool = False
+    """Draw the images of each class anew for each stream."""
+    trajectories: int = 50
+
+
+Cell = Callable[["Bench"], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Study:
+    """All that is made of one data set."""
+
+    name: str
+    sizes: Sizes
+    columns: Mapping[str, Column]
+    parts: Mapping[str, Callable[[str], Mapping[str, Cell]]]
+    """By table: the cells of a column."""
+    some: Mapping[str, tuple[str, ...]]
+    """Parts that only these columns have, for the first seed."""
+    frames: Callable[[Mapping[str, Any]], dict[str, Any]]
+    """From all cells that are there (part -> column -> cell -> a result of each seed) to tables."""
+    longest: tuple[str, ...] = ()
+    """Columns to begin with, when several are made at once."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where things lie."""
+
+    root: str = ""
+    runs: Path = Path("runs/reproduce")
+    tiny: bool = False
+    """A rehearsal on drawn characters: a small net, few steps; its numbers mean nothing."""
+
+
+def tiny_sizes(sizes: Sizes) -> Sizes:
+    return replace(sizes, classes=(3, 6), train_samples=5, test_samples=3, held_out=8, trajectories=2)
+
+
+def tiny_config(config: Config) -> Config:
+    data = replace(preset("quickstart").data, size=28, base_classes=24, novel_classes=12, samples=20, train_samples=0)
+    data = replace(data, validation_classes=8, seed=config.data.seed)
+    phases = {f"phase{i}": replace(p, steps=min(p.steps, 3)) for i, p in enumerate(config.phases, 1)}
+    net = replace(
+        config.net,
+        channels=4,
+        strides=(2, 2, 2),
+        gate=min(config.net.gate, 2),
+        hidden=min(config.net.hidden, 8),
+        outputs=0,
+    )
+    trajectory = replace(config.trajectory, remember=min(config.trajectory.remember, 32))
+    return replace(config, data=data, net=net, trajectory=trajectory, **phases)  # type: ignore[arg-type]
+
+
+class Bench:
+    """One representation, and what is needed to measure on it, made when it is first asked for."""
+
+    def __init__(self, study: Study, column: str, seed: int, where: Where) -> None:
+        self.study, self.column, self.seed, self.where = study, column, seed, where
+        self.sizes = tiny_sizes(study.sizes) if where.tiny else study.sizes
+        self.config = config_of(study, column, seed, where)
+
+    @functools.cached_property
+    def data(self) -> Splits:
+        return _data(self.config.data)
+
+    @functools.cached_property
+    def representation(self) -> Representation:
+        return trained(self.study, self.column, self.seed, self.where, self.data)
+
+    def stream(self, **sizes: Any) -> StreamConfig:
+        """A stream of this data set's sizes, but for those given."""
+        s = self.sizes
+        usual: dict[str, Any] = {"classes": s.classes, "trajectories": s.trajectories, "seed": self.seed}
+        usual |= {"train_samples": s.train_samples, "test_samples": s.test_samples, "redraw": s.redraw}
+        config = StreamConfig(**(usual | sizes))
+        if not self.where.tiny:
+            return config
+        small = (config.task_classes, 2 * config.task_classes)
+        return replace(config, classes=small, trajectories=2, search_trajectories=2, search_classes=5)
+
+    @functools.cached_property
+    def features(self) -> dict[str, Features]:
+        """Of novel classes, of those that settings are chosen on, and of those trained on."""
+        r, s = self.representation, self.sizes
+        set_precision(EngineConfig(), r.Theta.device)
+        r.refuse_known(self.data.novel, "novel")
+        parts = {"novel": self.data.novel, "validation": self.data.validation, "base": self.data.base}
+        return {n: r.split_features(part, s.train_samples, s.test_samples, s.redraw) for n, part in parts.items()}
+
+    @functools.cache  # noqa: B019
+    def world(self, trains: Trained) -> World:
+        if trains == "all":
+            return world(self.representation, self.data, self.stream(), trains)
+        novel, base = (Examples(f.train, f.test) for f in (self.features["novel"], self.features["validation"]))
+        size = math.prod(self.data.base.image_shape)
+        return World(novel, base, Head(novel.train.shape[2]), trains, CHOSEN_ON, size)
+
+    @functools.cached_property
+    def pixels(self) -> World:
+        """Images of 28x28 as features."""
+        novel, base = (self._pixels(part) for part in (self.data.novel, self.data.validation))
+        return replace(self.world("head"), novel=novel, base=base, model=Head(novel.train.shape[2]))
+
+    def _pixels(self, data: ClassSet) -> Examples:
+        s = self.sizes
+        count = int(data.counts.min()) if s.redraw else s.train_samples + s.test_samples
+        images = data.images[:, :count].to(pick_device("auto"))
+        small = [F.interpolate(some.float() / 255, (28, 28), mode="area").flatten(1) for some in images]
+        return Examples(torch.stack(small)[:, : s.train_samples], torch.stack(small)[:, s.train_samples :])
+
+    def algorithm4(self, classes: tuple[int, ...], optimizer: Any = "adam") -> dict[str, Any]:
+        """W from zero. The rate is chosen for each number of classes, on the more streams the shorter they are."""
+        s = self.sizes
+        config = EvaluationConfig(
+            rule="base",
+            optimizer=optimizer,
+            seed=self.seed,
+            train_samples=s.train_samples,
+            test_samples=s.test_samples,
+            redraw=s.redraw,
+            trajectories=s.trajectories,
+        )
+        lower = (1.8e-5, 1e-5, 5.6e-6, 3.2e-6, 1e-6)  # supervised features are large
+        config = replace(config, rates=RATES if optimizer == "sgd" else (*config.rates, *lower))
+        f, W = self.features, self.representation.W
+        set_precision(EngineConfig(), f["novel"].train.device)
+        found: dict[str, Any] = {}
+        for n in s.classes if self.where.tiny else classes:
+            many = 2 if self.where.tiny else max(10, 5000 // n)
+            tried = replace(config, classes=(n,), search_trajectories=many)
+            found |= evaluate(f["novel"], W, tried, f["validation"], more=f["base"]).to_dict()["classes"]
+        return {"classes": found, "evaluation": to_dict(config)}
+
+
+_data = functools.cache(load_data)
+
+
+def config_of(study: Study, column: str, seed: int, where: Where) -> Config:
+    """The settings that a column is trained with."""
+    made = study.columns[column]
+    start = preset(made.preset)
+    data = replace(start.data, root=where.root, validation_classes=study.sizes.held_out)
+    config = made.change(with_method(replace(start, seed=seed, data=data), made.method))
+    return tiny_config(config) if where.tiny else config
+
+
+def folder_of(study: Study, column: str, seed: int, where: Where) -> Path:
+    return where.runs / study.name / f"{column}-seed{seed}"
+
+
+def trained(study: Study, column: str, seed: int, where: Where, data: Splits) -> Representation:
+    """The representation, trained if it is not there yet."""
+    made, device = study.columns[column], pick_device("auto")
+    if made.phase and made.after is not None:  # the end of an earlier phase of another column
+        trained(study, made.after[0], seed, where, data)
+        path = folder_of(study, made.after[0], seed, where) / f"phase{made.phase}.safetensors"
+        return load_representation(path, device)
+    folder = folder_of(study, column, seed, where)
+    if not (folder / "done.json").exists():
+        start, resume = None, (folder / "config.toml").exists()
+        if made.after is not None and not resume:
+            trained(study, made.after[0], seed, where, data)
+            start = folder_of(study, made.after[0], seed, where) / f"phase{made.after[1]}.safetensors"
+        spent, began = folder / "seconds.json", time.monotonic()
+        before = json.loads(spent.read_text()) if spent.exists() else 0.0
+        try:
+            train(config_of(study, column, seed, where), data.base, folder, resume, start, quiet=True)
+        finally:
+            seconds = before + time.monotonic() - began
+            if folder.exists():
+                write_json(spent, seconds)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        write_json(folder / "done.json", {"seconds": seconds})
+        print(f"{study.name}, {folder.name}: trained in {seconds:.1f} s", flush=True)
+    last = max(i for i in (1, 2, 3) if (folder / f"phase{i}.safetensors").exists())
+    return load_representation(folder / f"phase{last}.safetensors", device)
+
+
+def trained_seconds(study: Study, column: str, seed: int, where: Where) -> float:
+    """How long that took, without the phases of another column that it began after."""
+    path = folder_of(study, column, seed, where) / "done.json"
+    return float(json.loads(path.read_text())["seconds"]) if path.exists() else 0.0

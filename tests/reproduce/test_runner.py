@@ -1,0 +1,154 @@
+"""The runner of experiments, on rehearsals: what is there is kept, what is not is made, what fails fails alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcciol import cli
+from kcciol.errors import UserError
+from kcciol.reproduce import colour, frames, omniglot, runner
+from kcciol.reproduce.runner import Plan, gather, groups, make, path_of, studies_of, write_tables
+from kcciol.reproduce.study import Bench, Where, config_of, folder_of
+
+OMNIGLOT = omniglot.STUDY
+
+
+def plan(runs: Path, *parts: str, **more: Any) -> Plan:
+    more = {"seeds": (0,), "columns": ("kcciol", "lambda0"), **more}
+    return Plan(Where(runs=runs, tiny=True), {"omniglot": parts or ("table1",)}, **more)
+
+
+def test_names_stand_for_parts() -> None:
+    assert studies_of(("table1", "table5", "table1")) == {"omniglot": ("table1", "table5")}
+    assert studies_of(("cifar100",)) == {"cifar100": ("table3",)}
+    assert set(studies_of(("all",))) == set(runner.STUDIES)
+    with pytest.raises(UserError, match="no experiment 'table9'"):
+        studies_of(("table9",))
+
+
+def test_cells_are_made_once_and_become_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = plan(tmp_path / "runs", "table1", "heads")
+    assert [group.columns for group in groups(wanted)] == [("kcciol", "lambda0")]  # which goes on from its phase 2
+    assert make(wanted) == []
+    assert "lambda0, seed 0, heads, ncm" in capsys.readouterr().out
+    assert groups(wanted) == []
+    assert make(wanted) == []
+    assert capsys.readouterr().out == ""  # nothing was made again
+    paths = write_tables(wanted, tmp_path / "out", seconds=3.0)
+    assert [path.name for path in paths] == ["table1.json", "heads.json"]
+    table = json.loads(paths[0].read_text())
+    cell = table["rows"]["3"]["kcciol"]
+    assert cell["n"] == len(cell["by_trajectory"]) == 2
+    assert len(cell["choice"]) == len(cell["by_seed"]) == 1
+    assert table["rows"]["10"]["paper: kcciol"]["mean"] == 95.4
+    assert table["seeds"] == {"kcciol": [0], "lambda0": [0]}
+    assert table["training_seconds"]["kcciol"][0] > 0
+    assert table["device_seconds"] == [{"seconds": 3.0, "jobs": 1}]
+    paths = write_tables(wanted, tmp_path / "out", seconds=4.0)
+    assert [part["seconds"] for part in json.loads(paths[0].read_text())["device_seconds"]] == [3.0, 4.0]
+
+
+def test_a_cell_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(column: str) -> Any:
+        def fail(bench: Bench) -> dict[str, Any]:
+            raise ValueError("no")
+
+        return {"adam": fail} if column == "oml" else omniglot.table1(column)
+
+    study = replace(OMNIGLOT, parts={**OMNIGLOT.parts, "table1": broken})
+    monkeypatch.setitem(runner.STUDIES, "omniglot", study)
+    wanted = plan(tmp_path, columns=("oml", "mrcl"))
+    assert make(wanted) == ["omniglot, oml, seed 0"]
+    assert list(gather(wanted, study)["table1"]) == ["mrcl"]
+    assert [group.columns for group in groups(wanted)] == [("oml",)]
+
+
+def test_what_is_cut_is_finished_by_the_next_call(tmp_path: Path) -> None:
+    wanted = plan(tmp_path, "table1", "heads", columns=("oml",), until=0.0)
+    make(wanted)
+    assert len(groups(wanted)) == 1
+    make(replace(wanted, until=float("inf")))
+    assert groups(wanted) == []
+
+
+def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
+    wanted = plan(tmp_path, columns=("oml",))
+    make(wanted)
+    path = path_of(wanted.where, OMNIGLOT, "table1", "oml", 0, "adam")
+    cell = json.loads(path.read_text())
+    cell["config"]["phase1"]["beta"] = 0.5
+    path.write_text(json.dumps(cell))
+    with pytest.raises(UserError, match="other settings"):
+        make(wanted)
+    path.write_text("{")
+    with pytest.raises(UserError, match="cannot be read"):
+        make(wanted)
+
+
+def test_several_processes_make_the_same(tmp_path: Path) -> None:
+    arguments = ["--preset", "tiny", "--seeds", "0", "--columns", "oml", "kcciol", "lambda0"]
+    for jobs in ("1", "2"):
+        place = ["--runs", str(tmp_path / f"runs{jobs}"), "--out", str(tmp_path / jobs), "--jobs", jobs]
+        assert cli.main(["reproduce", "table1", *arguments, *place]) == 0
+    one, two = (json.loads((tmp_path / jobs / "table1.json").read_text())["rows"]["6"] for jobs in ("1", "2"))
+    for column in ("oml", "kcciol", "lambda0"):
+        assert one[column]["by_trajectory"] == two[column]["by_trajectory"]
+
+
+def test_mistakes_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        ([], "needs the name of an experiment"),
+        (["table9"], "no experiment 'table9'"),
+        (["table1", "--columns", "oil"], "no representation 'oil'"),
+        (["table1", "--jobs", "0"], "--jobs must be at least 1"),
+    ):
+        assert cli.main(["reproduce", *words]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_rivals_get_the_same_chance() -> None:
+    """What `-same` means: our trajectories, remember set, reset and number of steps."""
+    where = Where()
+    ours = config_of(OMNIGLOT, "kcciol", 0, where)
+    for column in ("oml-same", "mrcl-same", "maml-rep-same"):
+        same = config_of(OMNIGLOT, column, 0, where)
+        assert same.trajectory == ours.trajectory
+        assert same.meta.reset == ours.meta.reset
+        assert same.total_steps == same.phase1.steps == ours.total_steps
+        assert same.data == ours.data
+    for study in (colour.MINI_IMAGENET, colour.CIFAR100):
+        printed = config_of(study, "oml", 0, where)
+        assert (printed.trajectory.classes, printed.trajectory.support, printed.trajectory.remember) == (1, 10, 10)
+        assert config_of(study, "mrcl", 0, where).meta.reset == "none"
+        assert config_of(study, "oml-same", 0, where).trajectory == config_of(study, "kcciol", 0, where).trajectory
+
+
+def test_the_end_of_an_earlier_phase_is_measured_without_training(tmp_path: Path) -> None:
+    study, where = colour.CIFAR100, Where(runs=tmp_path, tiny=True)
+    first = Bench(study, "kcciol-phase1", 0, where).representation
+    last = Bench(study, "kcciol", 0, where).representation
+    assert not folder_of(study, "kcciol-phase1", 0, where).exists()
+    assert not bool((first.Theta == last.Theta).all())
+
+
+def test_of_two_optimisers_the_better_on_base_classes_is_shown() -> None:
+    def result(score: float, mean: float) -> dict[str, Any]:
+        cell = {"mean": mean, "std": 0.0, "n": 2, "ci95": 0.0, "by_trajectory": [mean, mean]}
+        choice = {"settings": {}, "scores": [{"score": score}, {"score": score - 5}]}
+        return {"classes": {"50": cell}, "choice": choice, "bytes": {}, "replay": False}
+
+    cells = {"online, head, sgd": [result(70, 90)], "online, head, adam": [result(80, 60)]}
+    rows = frames.learners({"kcciol": cells, "pretrained": {"online, all, sgd": [result(1, 2)]}})
+    assert rows["online"]["kcciol"]["mean"] == 60  # whatever it does on novel classes
+    assert rows["online"]["standard"]["mean"] == 2
+
+
+def test_the_papers_numbers() -> None:
+    tables = frames.paper()
+    assert list(tables) == [f"table{i}" for i in range(1, 8)]
+    assert tables["table2"]["rows"]["20"]["kcciol"]["mean"] == 29.7
