@@ -38,6 +38,10 @@ class ReproduceOptions:
     """Only these representations; none means all."""
     jobs: int = 1
     """Processes at once. On one GPU start CUDA's MPS daemon before, so that they share it instead of taking turns."""
+    ray: str = ""
+    """Make everything as tasks of the Ray cluster at this address: HOST:PORT, auto, or local for one started here."""
+    gpus: float = 1.0
+    """With --ray: GPUs of the cluster that a task asks for; 0.5 lets two share one, 0 is for machines without."""
     minutes: float = 1e6
     """Stop after so many minutes; call again to go on."""
     tables: bool = True
@@ -56,6 +60,8 @@ def reproduce(words: Sequence[str]) -> int:
         raise UserError(f"kcciol reproduce needs the name of an experiment: all, {', '.join(there)}.")
     if options.jobs < 1 or options.minutes <= 0:
         raise UserError("--jobs must be at least 1 and --minutes above 0.")
+    if options.gpus < 0:
+        raise UserError(f"--gpus is {options.gpus}, but must be 0 or more.")
     parts = runner.studies_of(options.names)
     known = {column for name in parts for column in runner.STUDIES[name].columns}
     if wrong := [c for c in options.columns if c not in known]:
@@ -63,7 +69,7 @@ def reproduce(words: Sequence[str]) -> int:
     began = time.monotonic()
     where = Where(options.root, options.runs, options.preset == "tiny")
     until = began + 60 * options.minutes
-    plan = runner.Plan(where, parts, options.seeds, options.columns, options.jobs, until)
+    plan = runner.Plan(where, parts, options.seeds, options.columns, options.jobs, until, options.ray, options.gpus)
     try:
         failed = runner.make(plan)
     except Stopped as stopped:

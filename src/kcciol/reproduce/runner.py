@@ -34,6 +34,8 @@ class Plan:
     columns: tuple[str, ...] = ()  # only these; none means all
     jobs: int = 1
     until: float = field(default=float("inf"))  # by time.monotonic()
+    ray: str = ""  # address of a Ray cluster
+    gpus: float = 0.0  # of the cluster, for each group
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,10 @@ def groups(plan: Plan) -> list[Group]:
 def make(plan: Plan) -> list[str]:
     """Make what is not there yet; returns the names of groups that failed. What is there is kept, whatever happens."""
     check(plan)
+    if plan.ray:
+        from kcciol.reproduce.cluster import make_on_cluster
+
+        return make_on_cluster(plan, plan.ray, plan.gpus)
     if plan.jobs > 1:
         return _share_out(plan)
     failed = []
@@ -164,7 +170,7 @@ def _share_out(plan: Plan) -> list[str]:
         while (waiting or running) and time.monotonic() < plan.until:
             while waiting and len(running) < plan.jobs:
                 group = waiting.pop(0)
-                running[subprocess.Popen(_words(plan, group))] = group
+                running[subprocess.Popen(words(plan, group, plan.where.runs))] = group
             for process in [p for p in running if p.poll() is not None]:
                 if process.returncode:
                     failed.append(str(running[process]))
@@ -180,12 +186,13 @@ def _share_out(plan: Plan) -> list[str]:
     return failed
 
 
-def _words(plan: Plan, group: Group) -> list[str]:
-    words = [sys.executable, "-m", "kcciol", "reproduce", *plan.parts[group.study.name]]
-    words += ["--runs", str(plan.where.runs), "--seeds", str(group.seed), "--columns", *group.columns, "--no-tables"]
+def words(plan: Plan, group: Group, runs: Path) -> list[str]:
+    """The command that makes one group."""
+    found = [sys.executable, "-m", "kcciol", "reproduce", *plan.parts[group.study.name]]
+    found += ["--runs", str(runs), "--seeds", str(group.seed), "--columns", *group.columns, "--no-tables"]
     if plan.where.root:
-        words += ["--root", plan.where.root]
-    return words + (["--preset", "tiny"] if plan.where.tiny else [])
+        found += ["--root", plan.where.root]
+    return found + (["--preset", "tiny"] if plan.where.tiny else [])
 
 
 def gather(plan: Plan, study: Study) -> dict[str, Found]:

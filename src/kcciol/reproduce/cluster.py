@@ -1,0 +1,97 @@
+"""The groups of a plan as tasks of a Ray cluster: how a laboratory with several machines makes the whole paper.
+
+Each task runs the same command that a process here would run, on whichever machine has room, and sends back the cells
+that it made; representations stay where they were trained, in a temporary folder or the one KCCIOL_TASK_RUNS names.
+The data must lie under the same root on every machine.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcciol.atomic import replacing
+from kcciol.errors import UserError
+
+if TYPE_CHECKING:
+    from kcciol.reproduce.runner import Group, Plan
+
+PATIENCE = 5.0  # seconds for the cluster to answer
+
+
+def make_on_cluster(plan: Plan, address: str, gpus: float) -> list[str]:
+    """Make what is not there yet on the cluster; returns the names of groups that failed."""
+    from kcciol.reproduce import runner
+
+    ray = _connect(address)
+    task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=1)(run_group)
+    waiting: dict[Any, Group] = {}
+    failed: list[str] = []
+    try:
+        for group in runner.groups(plan):
+            wanted = [path for c in group.columns for path, *_ in runner.cells(plan, group.study, c, group.seed)]
+            there = [str(path.relative_to(plan.where.runs)) for path in wanted if not path.exists()]
+            waiting[task.remote(runner.words(plan, group, Path("RUNS")), there)] = group
+        while waiting and time.monotonic() < plan.until:
+            done, _ = ray.wait(list(waiting), timeout=1.0)
+            for reference in done:
+                group = waiting.pop(reference)
+                try:
+                    code, made, said = ray.get(reference)
+                except Exception as error:  # the machine is gone: the others' cells are not
+                    code, made, said = 1, {}, str(error)
+                _keep(plan.where.runs, made)
+                print(f"{group}: {len(made)} cells", flush=True)
+                if code:
+                    failed.append(str(group))
+                    print(said[-2000:], flush=True)
+        if waiting:
+            print(f"time is up: {len(waiting)} groups are not done; run again to go on", flush=True)
+    finally:
+        for reference in waiting:
+            ray.cancel(reference, force=True)
+        ray.shutdown()
+    return failed
+
+
+def run_group(words: Sequence[str], wanted: Sequence[str]) -> tuple[int, dict[str, str], str]:
+    """On a machine of the cluster: the exit code, the cells by their place under the runs folder, what was printed."""
+    runs = Path(os.environ.get("KCCIOL_TASK_RUNS") or Path(tempfile.gettempdir()) / "kcciol-reproduce")
+    done = subprocess.run([str(runs) if w == "RUNS" else w for w in words], capture_output=True, text=True, check=False)
+    made = {name: (runs / name).read_text(encoding="utf-8") for name in wanted if (runs / name).exists()}
+    return done.returncode, made, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+def _keep(runs: Path, made: dict[str, str]) -> None:
+    for name, text in made.items():
+        path = runs / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as beside:
+            beside.write_text(text, encoding="utf-8")
+
+
+def _connect(address: str) -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise UserError("--ray needs Ray: run `pip install 'kcciol[ray]'`.") from None
+    host, _, port = address.removeprefix("ray://").partition(":")
+    if address not in ("local", "auto"):
+        if not host or not port.isdigit():
+            raise UserError(f"--ray is {address!r}, but must be HOST:PORT, ray://HOST:PORT, auto or local.")
+        try:
+            socket.create_connection((host, int(port)), PATIENCE).close()
+        except OSError as error:
+            raise UserError(f"The Ray cluster at {address} does not answer ({error}): is it up, is that it?") from None
+    try:
+        ray.init(address=None if address == "local" else address, log_to_driver=False, configure_logging=False)
+    except (ConnectionError, RuntimeError, OSError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(f"The Ray cluster at {address} cannot be used ({first}).") from None
+    return ray

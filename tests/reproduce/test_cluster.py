@@ -1,0 +1,42 @@
+"""Experiments as tasks of a local Ray cluster."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from kcciol import cli
+from kcciol.errors import UserError
+from kcciol.reproduce.cluster import _connect
+
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra `ray`)")
+
+
+@needs_ray
+def test_a_cluster_makes_what_one_process_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KCCIOL_TASK_RUNS", str(tmp_path / "task"))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    arguments = ["reproduce", "table1", "--preset", "tiny", "--seeds", "0", "--columns", "oml", "mrcl"]
+    here = ["--runs", str(tmp_path / "here"), "--out", str(tmp_path / "one")]
+    there = ["--runs", str(tmp_path / "there"), "--out", str(tmp_path / "two"), "--ray", "local", "--gpus", "0"]
+    assert cli.main([*arguments, *here]) == 0
+    assert cli.main([*arguments, *there]) == 0
+    one, two = (json.loads((tmp_path / name / "table1.json").read_text())["rows"]["6"] for name in ("one", "two"))
+    for column in ("oml", "mrcl"):
+        assert one[column]["by_trajectory"] == two[column]["by_trajectory"]
+    assert cli.main([*arguments, *there]) == 0  # all there already
+
+
+@needs_ray
+def test_a_cluster_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert cli.main(["reproduce", "table1", "--ray", f"127.0.0.1:{port}"]) == 2
+    assert "does not answer" in capsys.readouterr().err
+    with pytest.raises(UserError, match="must be HOST:PORT"):
+        _connect("nowhere")
