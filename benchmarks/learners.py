@@ -99,7 +99,20 @@ def ours(name: str, options: Options) -> dict[str, Any]:
         if clock.over:
             break
     memory = sum(learner.memory().values())
-    return {**clock.result(), "bytes": memory, "classes": learner.classes}
+    found = {**clock.result(), "bytes": memory, "classes": learner.classes}
+    if method.card.solves:  # what it puts off until it is asked: an answer after each example
+        asked, x = Clock(options.seconds), first[:1]
+
+        def answer() -> None:
+            learner.learn(x, np.array([0]))
+            learner.scores(x[None])
+
+        for _ in range(20):
+            asked.run(answer, 1)
+            if asked.over:
+                break
+        found["with_an_answer_ms"] = asked.result()["ms"]
+    return found
 
 
 # --- Avalanche --------------------------------------------------------------------------------------------------------
@@ -214,7 +227,10 @@ def main(options: Options) -> None:
         for name in names:
             with contextlib.redirect_stderr(io.StringIO()):
                 found = measure(name, options, arrive)
-            part[name] = found | {"times_slower_than_ours": found["ms"] / result["ours"][name]["ms"]}
+            ours_ms = result["ours"][name]["ms"]
+            if name == "slda" and peer == "avalanche":  # whose training step answers too, which inverts a matrix
+                ours_ms = result["ours"][name]["with_an_answer_ms"]
+            part[name] = found | {"times_slower_than_ours": found["ms"] / ours_ms}
             print(
                 f"{peer}, {ARTICLE[arrive]} {arrive} at a time: {name} {found['ms']:.2f} ms, "
                 f"{part[name]['times_slower_than_ours']:.1f} times ours",

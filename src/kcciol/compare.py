@@ -168,6 +168,7 @@ def measure_learner(
         "trains": where.trains,
         "chosen_on": where.chosen_on,
         "order": order,
+        "stream": to_dict(config),
         "classes": rows,
         "summary": {k: v.to_dict() for k, v in course.summary().items()},
         "choice": choice.to_dict(),
@@ -192,10 +193,15 @@ def _report(
     shuffled = order == "shuffled"
     # a shuffled stream has no prefixes: each length is a stream of its own
     for n in sorted(config.classes) if shuffled else [max(config.classes)]:
-        points = [] if shuffled else [k // config.task_classes for k in config.classes]
+        points = set() if shuffled else {k // config.task_classes for k in config.classes}
+        if points and not learner_type(name).card.solves:  # and on the way, for the accuracy at any time
+            tasks = n // config.task_classes
+            points |= {max(1, tasks * i // 10) for i in range(1, 11)}
         copies, numbers = [settings] * config.trajectories, range(config.trajectories)
-        course = run_copies(name, where.model, copies, numbers, where.novel, config.plan(n, order), "report", points)
-        for k in course.points:
+        course = run_copies(
+            name, where.model, copies, numbers, where.novel, config.plan(n, order), "report", sorted(points)
+        )
+        for k in (k for k in course.points if shuffled or k * config.task_classes in config.classes):
             values = course.at(k)
             rows[str(k * config.task_classes)] = {**summarize(values).to_dict(), "by_trajectory": values.tolist()}
     return rows, course
@@ -265,6 +271,6 @@ def describe(settings: Any) -> str:
     )
 
 
-def with_record(result: dict[str, Any], representation: Representation, config: StreamConfig) -> dict[str, Any]:
+def with_record(result: dict[str, Any], representation: Representation) -> dict[str, Any]:
     """The result with all that is needed to believe it."""
-    return result | {"stream": to_dict(config), "config": to_dict(representation.config), "record": record()}
+    return result | {"config": to_dict(representation.config), "record": record()}

@@ -124,10 +124,10 @@ def test_the_numbers_are_what_their_names_say() -> None:
     assert course.accuracy.tolist() == pytest.approx([190 / 3])
     assert course.at(2).tolist() == [70.0]
     assert course.anytime().tolist() == pytest.approx([(90 + 70 + 190 / 3) / 3])
-    assert course.forgetting().tolist() == [[60.0, 0.0, 0.0]]
+    assert course.forgetting().tolist() == [[60.0, -10.0, 0.0]]  # the second was never known as well as at the end
     assert course.backward_transfer().tolist() == [(-60 + 10) / 2]
     summary = course.summary()
-    assert summary["forgetting"].mean == 30.0
+    assert summary["forgetting"].mean == 25.0
     assert summary["backward_transfer"].mean == -25.0
     assert summary["forward_transfer"].mean == 0.0
     assert summary["train"].mean == 99.0

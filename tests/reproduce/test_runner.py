@@ -13,7 +13,7 @@ from kcciol import cli
 from kcciol.errors import UserError
 from kcciol.reproduce import colour, frames, omniglot, runner
 from kcciol.reproduce.runner import Plan, gather, groups, make, path_of, studies_of, write_tables
-from kcciol.reproduce.study import Bench, Where, config_of, folder_of
+from kcciol.reproduce.study import Bench, Cell, Where, config_of, folder_of
 
 OMNIGLOT = omniglot.STUDY
 
@@ -58,7 +58,7 @@ def test_a_cell_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.Mo
         def fail(bench: Bench) -> dict[str, Any]:
             raise ValueError("no")
 
-        return {"adam": fail} if column == "oml" else omniglot.table1(column)
+        return {"adam": Cell(lambda bench: {}, fail)} if column == "oml" else omniglot.table1(column)
 
     study = replace(OMNIGLOT, parts={**OMNIGLOT.parts, "table1": broken})
     monkeypatch.setitem(runner.STUDIES, "omniglot", study)
@@ -81,10 +81,21 @@ def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
     make(wanted)
     path = path_of(wanted.where, OMNIGLOT, "table1", "oml", 0, "adam")
     cell = json.loads(path.read_text())
-    cell["config"]["phase1"]["beta"] = 0.5
-    path.write_text(json.dumps(cell))
-    with pytest.raises(UserError, match="other settings"):
-        make(wanted)
+    for section, key in (("config", "phase1"), ("spec", "algorithm 4")):
+        changed = json.loads(json.dumps(cell))
+        changed[section][key] = {}
+        path.write_text(json.dumps(changed))
+        with pytest.raises(UserError, match="other settings"):
+            make(wanted)
+        with pytest.raises(UserError, match="other settings"):
+            gather(wanted, OMNIGLOT)
+    folder = folder_of(OMNIGLOT, "oml", 0, wanted.where)
+    for old, new in (("oml", "mrcl"), ("mrcl", "oml")):  # a run that is done, but another's
+        folder_of(OMNIGLOT, old, 0, wanted.where).rename(folder_of(OMNIGLOT, new, 0, wanted.where))
+        if new == "mrcl":
+            with pytest.raises(UserError, match="trained with other settings"):
+                _ = Bench(OMNIGLOT, "mrcl", 0, wanted.where).representation
+    assert folder.exists()
     path.write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
         make(wanted)
@@ -137,15 +148,24 @@ def test_the_end_of_an_earlier_phase_is_measured_without_training(tmp_path: Path
 
 
 def test_of_two_optimisers_the_better_on_base_classes_is_shown() -> None:
-    def result(score: float, mean: float) -> dict[str, Any]:
+    def result(score: float, mean: float, **more: Any) -> dict[str, Any]:
         cell = {"mean": mean, "std": 0.0, "n": 2, "ci95": 0.0, "by_trajectory": [mean, mean]}
-        choice = {"settings": {}, "scores": [{"score": score}, {"score": score - 5}]}
-        return {"classes": {"50": cell}, "choice": choice, "bytes": {}, "replay": False}
+        choice: dict[str, Any] = {"settings": {}, "scores": [{"score": score}, {"score": score - 5}]}
+        choice |= {"rule": "", "at_edge": [], "classes": 5, "trajectories": 2}
+        start = {"classes": {"50": cell}, "choice": choice, "bytes": {}, "replay": False, "chosen_on": ""}
+        return start | {"config": {"seed": 0}} | more
 
     cells = {"online, head, sgd": [result(70, 90)], "online, head, adam": [result(80, 60)]}
     rows = frames.learners({"kcciol": cells, "pretrained": {"online, all, sgd": [result(1, 2)]}})
     assert rows["online"]["kcciol"]["mean"] == 60  # whatever it does on novel classes
     assert rows["online"]["standard"]["mean"] == 2
+    over = {"replay": True, "within_budget": False}
+    cells = {
+        "er, head, sgd": [result(70, 1, replay=True, within_budget=True)],
+        "er, head, adam": [result(80, 2, **over)],
+    }
+    assert frames.learners({"kcciol": cells})["er"]["kcciol"]["mean"] == 1  # what keeps too much does not compete
+    assert frames.learners({"kcciol": dict(list(cells.items())[1:])})["er"]["kcciol"]["mean"] == 2
 
 
 def test_the_papers_numbers() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from kcciol.cli.terminal import out, say
+from kcciol.config import to_dict
 from kcciol.errors import UserError
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ def evaluate_learners(options: EvaluateOptions, path: Path) -> int:
     results: dict[str, dict[str, Any]] = {}
     for name in names:
         results[name] = compare.measure_learner(where, name, config, fixed, say=say)
-        write_json(target, compare.with_record({**about, "learners": results}, representation, config))
+        write_json(
+            target, compare.with_record({**about, "stream": to_dict(config), "learners": results}, representation)
+        )
     out.print(_learner_table(results, sorted(e.classes)))
     chosen = any(result["choice"]["scores"] for result in results.values())
     out.print(

@@ -45,5 +45,7 @@ def list_(words: Sequence[str]) -> int:
         table.add_row(name, card.what, card.paper, kept, "yes" if card.replay else "-", "yes" if card.tasks else "-")
     out.print(table)
     out.print("keeps: after 200 classes of 2304 features; replay: keeps examples; tasks: is told when one ends")
+    alone = ", ".join(name for name, learner in LEARNERS.items() if learner.card.sequential)
+    out.print(f"Many streams are learned side by side, but for {alone}, which takes them one after another.")
     out.print("kcciol evaluate RUN --learner NAME, or kcciol evaluate RUN --compare")
     return 0

@@ -25,12 +25,12 @@ RATES = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "online": {"rate": RATES, "reserve": (0, 100)},
     "approx-iid": {"rate": RATES, "reserve": (0, 100)},
-    "ewc": {"rate": RATES, "strength": (0.1, 10.0, 1e3, 1e5), "reserve": (0, 100)},
+    "ewc": {"rate": RATES, "strength": (1e-3, 0.1, 10.0, 1e3, 1e5), "reserve": (0, 100)},
     "er": {"rate": RATES, "reserve": (0, 100)},
     "mer": {"rate": RATES[1:], "across": (0.03, 0.1, 0.3, 1.0), "reserve": (0, 100)},
-    "der": {"rate": RATES, "alpha": (0.01, 0.1, 1.0), "weighting": ("joint", "additive"), "reserve": (0, 100)},
+    "der": {"rate": RATES, "alpha": (1e-3, 0.01, 0.1, 1.0), "weighting": ("joint", "additive"), "reserve": (0, 100)},
     "der++": {"rate": RATES, "alpha": (0.01, 0.1), "beta": (1.0, 10.0), "reserve": (0, 100)},
-    "hal": {"rate": RATES[1:], "strength": (0.1, 10.0, 1e3), "reserve": (0, 100)},
+    "hal": {"rate": RATES[1:], "strength": (1e-3, 0.1, 10.0), "reserve": (0, 100)},
     "gss": {"rate": RATES[1:], "reserve": (0, 100)},
     "gss-iqp": {"rate": RATES[1:], "reserve": (0, 100)},
     "merlin": {"rate": (0.1, 0.01), "tune_rate": (0.01, 0.001)},
@@ -38,7 +38,7 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "ncm": {},
     "gaussian": {},
     "slda": {"shrinkage": (0.001, 0.01, 0.1, 0.5, 1.0)},
-    "ridge": {"penalty": (1e-4, 1e-3, 1e-2, 0.1, 1.0)},
+    "ridge": {"penalty": (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)},
 }
 
 
@@ -49,7 +49,17 @@ FEW = {"rate": RATES[2:11], "reserve": (100,)}
 def grid_of(name: str, trains: str) -> dict[str, Sequence[Any]]:
     """What is tried for a head ("head") or the whole network ("all")."""
     grid = GRIDS[name]
-    return grid if trains == "head" else {k: FEW.get(k, v[:2]) for k, v in grid.items()}
+    return grid if trains == "head" else {k: FEW.get(k, _middle(v)) for k, v in grid.items()}
+
+
+def _middle(values: Sequence[Any]) -> Sequence[Any]:
+    """Two of them.
+
+    >>> _middle((1, 2)), _middle((1, 2, 3)), _middle((1, 2, 3, 4))
+    ((1, 2), (1, 2), (2, 3))
+    """
+    start = max(0, len(values) // 2 - 1)
+    return values[start : start + 2]
 
 
 @dataclass(frozen=True)
@@ -85,12 +95,22 @@ class Choice:
     trajectories: int
     seconds: float
 
+    def at_edge(self) -> list[str]:
+        """The settings whose best value is the smallest or largest of three or more: a better one may lie outside."""
+        found = []
+        for name, value in dataclasses.asdict(self.settings).items():
+            tried = {getattr(s, name) for s, _ in self.scores}
+            if len(tried) > 2 and isinstance(value, float) and value in (min(tried), max(tried)):
+                found.append(name)
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         scores = [{"settings": dataclasses.asdict(s), "score": value} for s, value in self.scores]
         size = {"classes": self.classes, "trajectories": self.trajectories, "seconds": self.seconds}
         return {
-            "rule": "held-out base classes",
+            "rule": "best at the end of streams of base classes" if self.scores else "nothing to choose",
             "settings": dataclasses.asdict(self.settings),
+            "at_edge": self.at_edge(),
             **size,
             "scores": scores,
         }
@@ -99,7 +119,8 @@ class Choice:
 def choose(
     name: str, model: Model, options: Sequence[Settings], base: Examples, plan: Plan, trajectories: int = 5
 ) -> Choice:
-    """The best of the options on streams of base classes; of equal ones the first. With one option nothing is run."""
+    """The best of the options on streams of base classes; of equal ones the last, as rates fall along a grid. With one
+    option nothing is run."""
     if len(options) == 1:
         return Choice(options[0], [], 0, 0, 0.0)
     began = time.perf_counter()
@@ -112,7 +133,7 @@ def choose(
         course = run_copies(name, model, copies, list(range(trajectories)) * len(members), base, plan, "search", [])
         found = course.accuracy.view(len(members), trajectories).mean(1).tolist()
         scores |= dict(zip(members, found, strict=True))
-    best = max(range(len(options)), key=lambda i: (scores[i], -i))
+    best = max(range(len(options)), key=lambda i: (scores[i], i))
     taken = time.perf_counter() - began
     return Choice(
         options[best], [(options[i], scores[i]) for i in range(len(options))], plan.classes, trajectories, taken
@@ -166,7 +187,8 @@ def _parts(
 ) -> Iterator[slice]:
     """Slices of the copies that fit into the device's budget with all they need to work."""
     one = learner_type(name)(model, settings[0], (0,))
-    size = max(1, budget(device) // max(1, 4 * footprint(one, classes)))
+    replayed = 2 * int(getattr(settings[0], "replay", 0))  # DER++ takes two draws
+    size = max(1, budget(device) // max(1, 4 * footprint(one, classes) + model.working(1 + replayed)))
     for first in range(0, len(settings), size):
         yield slice(first, min(first + size, len(settings)))
 

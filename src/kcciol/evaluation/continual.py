@@ -169,8 +169,9 @@ class Course:
         return torch.stack([self.at(tasks) for tasks in self.points], 1).mean(1)
 
     def forgetting(self) -> Tensor:
-        """(B, tasks): the best accuracy on each task, right after it or at any point, minus that at the end."""
-        best = torch.cat([self.matrix, self.learned[:, None]], 1).nan_to_num(nan=-1.0).amax(1)
+        """(B, tasks): the best accuracy on each task, right after it or at any point before the end, minus that at the
+        end; below zero where a task is better known at the end than ever before."""
+        best = torch.cat([self.matrix[:, :-1], self.learned[:, None]], 1).nan_to_num(nan=-1.0).amax(1)
         return best - self.matrix[:, -1]
 
     def backward_transfer(self) -> Tensor:

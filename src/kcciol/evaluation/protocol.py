@@ -117,7 +117,8 @@ def evaluate_length(
         learned[copies, seen - 1] = peak[copies, seen - 1] = accuracy_of_latest(head, test, so_far)
         if seen in curve:
             by_class = accuracy(head, test, so_far)
-            peak[copies, :seen] = torch.maximum(peak[copies, :seen], by_class)
+            if seen < n:  # the end is what the best before it is compared with
+                peak[copies, :seen] = torch.maximum(peak[copies, :seen], by_class)
             curve[seen][copies] = by_class.mean(-1)
         if seen == n:  # which is the last point of the curve
             final[copies] = by_class  # line 7

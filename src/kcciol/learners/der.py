@@ -97,7 +97,8 @@ class DER(ReplayLearner):
         kept = self.rows[LOGITS][:, : self.classes]  # (B, classes, slots)
         kept = kept.gather(2, slots[:, None].expand(-1, self.classes, -1)).mT  # (B, k, classes)
         error = torch.zeros_like(logits)
-        error[..., 1 : self.classes + 1] = 2 * (logits[..., 1 : self.classes + 1] - kept).nan_to_num_(nan=0.0)
+        gap = 2 * (logits[..., 1 : self.classes + 1] - kept)
+        error[..., 1 : self.classes + 1] = gap.masked_fill_(kept.isnan(), 0.0)  # of classes that came later
         return error
 
     def _keep(self, x: Tensor, label: Tensor, logits: Tensor) -> None:

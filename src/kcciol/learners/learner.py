@@ -151,19 +151,19 @@ class Learner(ABC):
         if wanted != set(state):
             other = ", ".join(sorted(wanted ^ set(state)))
             raise UserError(f"The saved learner is of another kind or has other settings: it differs in {other}.")
-        self.seen = np.zeros((self.copies, 0), dtype=bool)
+        for name, tensor in self.rows.items():
+            saved, rows = state[name], self.first[name] + seen.shape[1]
+            if saved.shape != (self.copies, rows, *tensor.shape[2:]):
+                raise UserError(f"The saved {name} is {tuple(saved.shape)}, which does not fit {tuple(tensor.shape)}.")
+        fresh = {name: self._unused(name, state[name].to(tensor)) for name, tensor in self.state.items()}
+        self.seen = np.zeros((self.copies, 0), dtype=bool)  # from here on nothing is refused
         for name, tensor in self.rows.items():
             self.rows[name] = tensor[:, : self.first[name]].clone()
         self._grow(seen.shape[1])
         self.seen, self.steps = seen.copy(), int(state["bookkeeping.steps"])
         for name, tensor in self.rows.items():
-            saved = state[name].to(tensor)
-            if saved.shape[2:] != tensor.shape[2:]:
-                raise UserError(f"The saved {name} is {tuple(saved.shape)}, which does not fit {tuple(tensor.shape)}.")
-            tensor[:, : saved.shape[1]] = saved
-        for name, tensor in self.state.items():
-            saved = state[name].to(tensor)
-            self.state[name] = self._unused(name, saved)
+            tensor[:, : state[name].shape[1]] = state[name].to(tensor)
+        self.state |= fresh
         self._forget_views()
         self._restored()
 

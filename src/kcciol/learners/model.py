@@ -48,6 +48,10 @@ class Model(ABC):
     width: int  # inputs of the head
     at_once: int  # inputs that may be answered together
 
+    def working(self, inputs: int) -> int:
+        """Bytes that a step on so many inputs needs for each copy beside its parameters."""
+        return 0
+
     @abstractmethod
     def start(self, copies: int, device: torch.device) -> Parameters:
         """The parameters below the head, fresh for each copy; none when there are none."""
@@ -167,6 +171,11 @@ class Network(Model):
 
     def start(self, copies: int, device: torch.device) -> Parameters:
         return {name: value.to(device).expand(copies, *value.shape).clone() for name, value in self.theta.items()}
+
+    def working(self, inputs: int) -> int:
+        """Patches and maps, which are kept for the gradient, and as much again on the way back."""
+        maps = sum(h * w * self.encoder.channels for h, w in self.encoder.sides)
+        return 2 * 4 * inputs * (sum(self.encoder.macs()) // self.encoder.channels + maps)
 
     def maps(self, parameters: Parameters, x: Tensor) -> list[Tensor]:
         """The output of each convolution, (B, m, channels, h, w)."""

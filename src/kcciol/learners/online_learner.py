@@ -77,7 +77,11 @@ class OnlineLearner:
 
     def predict_one(self, x: ArrayLike | Tensor) -> Hashable:
         """The class of one example."""
-        return self.classes_[int(self._scores(x).argmax())]
+        scores = self._scores(x)
+        best = int(scores.argmax())
+        if not bool(scores[best].isfinite()):
+            raise UserError("The learner has diverged, so it knows nothing any more: start anew with a lower rate.")
+        return self.classes_[best]
 
     def scores_one(self, x: ArrayLike | Tensor) -> dict[Hashable, float]:
         """How much speaks for each class; only their order means something."""

@@ -45,9 +45,9 @@ def gradient(classes: tuple[int, ...]) -> Callable[[str], Mapping[str, Cell]]:
     """The gradient head, and class means, on each representation; for scratch the whole network learns."""
 
     def part(column: str) -> Mapping[str, Cell]:
-        found = {"adam": cells.scratch(classes) if column == "scratch" else cells.online_adam(classes)}
-        found |= {name: cells.closed(name, classes) for name in ("ncm", "gaussian")}
-        return found | ({"pixels": cells.pixels(classes=classes)} if column == "scratch" else {})
+        found = {"adam": cells.scratch(classes) if column == "scratch" else cells.gradient_head(classes)}
+        found |= {name: cells.closed(name, classes=classes) for name in ("ncm", "gaussian")}
+        return found | ({"pixels": cells.closed("ncm", "pixels", classes=classes)} if column == "scratch" else {})
 
     return part
 

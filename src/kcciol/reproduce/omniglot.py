@@ -52,16 +52,17 @@ COLUMNS = {
 
 def table1(column: str) -> Mapping[str, Cell]:
     """Algorithm 4 with Adam, W from zero; for scratch the whole network learns."""
-    return {"adam": cells.scratch(CLASSES) if column == "scratch" else cells.online_adam(CLASSES)}
+    return {"adam": cells.scratch(CLASSES) if column == "scratch" else cells.gradient_head(CLASSES)}
 
 
 def heads(column: str) -> Mapping[str, Cell]:
     """Heads on the same features; online Adam is in Table 1, but for scratch, whose head it is not."""
-    found: dict[str, Cell] = {"online-sgd": lambda bench: bench.algorithm4((200, 600), "sgd")}
-    found |= {name: cells.closed(name, CLASSES) for name in ("ncm", "gaussian")}
-    found |= {name: cells.closed(name, (200, 600)) for name in ("slda", "ridge")}
+    found: dict[str, Cell] = {"online-sgd": cells.gradient_head((200, 600), "sgd")}
+    found |= {name: cells.closed(name, classes=CLASSES) for name in ("ncm", "gaussian")}
+    found |= {name: cells.closed(name, classes=(200, 600)) for name in ("slda", "ridge")}
     if column == "scratch":
-        found |= {"online-adam": cells.online_adam((200, 600)), "pixels": cells.pixels(classes=CLASSES)}
+        found["online-adam"] = cells.gradient_head((200, 600))
+        found["pixels"] = cells.closed("ncm", "pixels", classes=CLASSES)
     return found
 
 
@@ -86,13 +87,14 @@ def continual(task_classes: int, tasks: int) -> Callable[[str], Mapping[str, Cel
     def part(column: str) -> Mapping[str, Cell]:
         found: dict[str, Cell] = {}
         if column == "scratch":
-            found |= {"ncm, pixels": cells.pixels(**sizes), "ncm, head": cells.learned("ncm", "head", {}, **sizes)}
+            found |= {f"ncm, {trains}": cells.closed("ncm", trains, **sizes) for trains in ("pixels", "head")}
         for trains in STARTS[column]:
             for row, name in LEARNERS.items():
-                found |= cells.both_optimizers(row, name, trains, **(few if trains == "all" else sizes))
+                found |= cells.rows_of(row, name, trains, **(few if trains == "all" else sizes))
             if trains == "head":
-                more = (*REPLAY, *CLOSED) if task_classes == 1 else CLOSED
-                found |= {f"{name}, {trains}": cells.learned(name, trains, {}, **sizes) for name in more}
+                for name in REPLAY if task_classes == 1 else ():
+                    found |= cells.rows_of(name, name, trains, **sizes)
+                found |= {f"{name}, {trains}": cells.closed(name, **sizes) for name in CLOSED}
         return found
 
     return part

@@ -19,7 +19,7 @@ from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
 from kcciol.reproduce import colour, omniglot
 from kcciol.reproduce.frames import Found
-from kcciol.reproduce.study import Bench, Cell, Study, Where, trained_seconds
+from kcciol.reproduce.study import Bench, Cell, Study, Where, trained_seconds, what_matters
 
 STUDIES: dict[str, Study] = {study.name: study for study in (omniglot.STUDY, colour.MINI_IMAGENET, colour.CIFAR100)}
 
@@ -128,9 +128,13 @@ def make_column(plan: Plan, study: Study, column: str, seed: int) -> None:
             return
         representation = bench.representation
         clock = time.monotonic()
-        result = with_record(cell(bench), representation, bench.stream())
+        result = with_record(cell.run(bench), representation)
         seconds = time.monotonic() - clock
-        more = {"cell_seconds": seconds, "trained_seconds": trained_seconds(study, column, seed, plan.where)}
+        more = {
+            "spec": cell.spec(bench),
+            "cell_seconds": seconds,
+            "trained_seconds": trained_seconds(study, column, seed, plan.where),
+        }
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, result | more)
         print(f"{study.name}, {column}, seed {seed}, {part}, {name}: {seconds:.1f} s", flush=True)
@@ -142,15 +146,17 @@ def check(plan: Plan) -> None:
         study = STUDIES[name]
         for column in study.columns:
             for seed in plan.seeds:
-                for path, *_ in cells(plan, study, column, seed):
+                bench = Bench(study, column, seed, plan.where)
+                for path, _, _, cell in cells(plan, study, column, seed):
                     if path.exists():
-                        old, new = read(path)["config"], to_dict(Bench(study, column, seed, plan.where).config)
-                        for values in (old, new):
-                            for key in ("engine", "evaluation"):
-                                values.pop(key, None)
-                            values["data"].pop("root", None)
-                        if old != new:
-                            raise UserError(f"{path} was made with other settings: move it away, or use other --runs.")
+                        check_cell(path, read(path), bench, cell)
+
+
+def check_cell(path: Path, result: dict[str, Any], bench: Bench, cell: Cell) -> None:
+    """Refuse a result that was measured otherwise, or on a representation trained otherwise."""
+    wanted = json.loads(json.dumps(cell.spec(bench)))
+    if result.get("spec") != wanted or what_matters(result["config"]) != what_matters(to_dict(bench.config)):
+        raise UserError(f"{path} was made with other settings: move it away, or use other --runs.")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -201,9 +207,12 @@ def gather(plan: Plan, study: Study) -> dict[str, Found]:
     every = Plan(plan.where, {study.name: tuple(study.parts)}, plan.seeds)
     for column in study.columns:
         for seed in plan.seeds:
-            for path, part, name, _ in cells(every, study, column, seed):
+            bench = Bench(study, column, seed, plan.where)
+            for path, part, name, cell in cells(every, study, column, seed):
                 if path.exists():
-                    found[part].setdefault(column, {}).setdefault(name, []).append(read(path))
+                    result = read(path)
+                    check_cell(path, result, bench, cell)
+                    found[part].setdefault(column, {}).setdefault(name, []).append(result)
     return dict(found)
 
 

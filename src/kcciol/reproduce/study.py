@@ -20,6 +20,7 @@ from kcciol.config import Config, EngineConfig, EvaluationConfig, preset, to_dic
 from kcciol.data import load as load_data
 from kcciol.data.classset import ClassSet, Splits
 from kcciol.engine.execute import pick_device, set_precision
+from kcciol.errors import UserError
 from kcciol.evaluation import Features, evaluate
 from kcciol.evaluation.choose import RATES, Examples
 from kcciol.learners.model import Head
@@ -58,7 +59,13 @@ class Sizes:
     trajectories: int = 50
 
 
-Cell = Callable[["Bench"], dict[str, Any]]
+@dataclass(frozen=True)
+class Cell:
+    """One thing to measure on a representation."""
+
+    spec: Callable[[Bench], dict[str, Any]]
+    """What is measured and how, settings and grids included: a result of another spec is not this cell's."""
+    run: Callable[[Bench], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -165,8 +172,9 @@ class Bench:
         small = [F.interpolate(some.float() / 255, (28, 28), mode="area").flatten(1) for some in images]
         return Examples(torch.stack(small)[:, : s.train_samples], torch.stack(small)[:, s.train_samples :])
 
-    def algorithm4(self, classes: tuple[int, ...], optimizer: Any = "adam") -> dict[str, Any]:
-        """W from zero. The rate is chosen for each number of classes, on the more streams the shorter they are."""
+    def evaluations(self, classes: tuple[int, ...], optimizer: Any) -> list[EvaluationConfig]:
+        """Algorithm 4 for each number of classes: W from zero, the rate chosen on the more streams the shorter they
+        are."""
         s = self.sizes
         config = EvaluationConfig(
             rule="base",
@@ -179,14 +187,17 @@ class Bench:
         )
         lower = (1.8e-5, 1e-5, 5.6e-6, 3.2e-6, 1e-6)  # supervised features are large
         config = replace(config, rates=RATES if optimizer == "sgd" else (*config.rates, *lower))
+        if self.where.tiny:
+            return [replace(config, classes=(n,), search_trajectories=2) for n in s.classes]
+        return [replace(config, classes=(n,), search_trajectories=max(10, 5000 // n)) for n in classes]
+
+    def algorithm4(self, configs: list[EvaluationConfig]) -> dict[str, Any]:
         f, W = self.features, self.representation.W
         set_precision(EngineConfig(), f["novel"].train.device)
         found: dict[str, Any] = {}
-        for n in s.classes if self.where.tiny else classes:
-            many = 2 if self.where.tiny else max(10, 5000 // n)
-            tried = replace(config, classes=(n,), search_trajectories=many)
-            found |= evaluate(f["novel"], W, tried, f["validation"], more=f["base"]).to_dict()["classes"]
-        return {"classes": found, "evaluation": to_dict(config)}
+        for config in configs:
+            found |= evaluate(f["novel"], W, config, f["validation"], more=f["base"]).to_dict()["classes"]
+        return {"classes": found}
 
 
 _data = functools.cache(load_data)
@@ -212,7 +223,7 @@ def trained(study: Study, column: str, seed: int, where: Where, data: Splits) ->
         trained(study, made.after[0], seed, where, data)
         path = folder_of(study, made.after[0], seed, where) / f"phase{made.phase}.safetensors"
         return load_representation(path, device)
-    folder = folder_of(study, column, seed, where)
+    folder, config = folder_of(study, column, seed, where), config_of(study, column, seed, where)
     if not (folder / "done.json").exists():
         start, resume = None, (folder / "config.toml").exists()
         if made.after is not None and not resume:
@@ -221,7 +232,7 @@ def trained(study: Study, column: str, seed: int, where: Where, data: Splits) ->
         spent, began = folder / "seconds.json", time.monotonic()
         before = json.loads(spent.read_text()) if spent.exists() else 0.0
         try:
-            train(config_of(study, column, seed, where), data.base, folder, resume, start, quiet=True)
+            train(config, data.base, folder, resume, start, quiet=True)
         finally:
             seconds = before + time.monotonic() - began
             if folder.exists():
@@ -231,7 +242,16 @@ def trained(study: Study, column: str, seed: int, where: Where, data: Splits) ->
         write_json(folder / "done.json", {"seconds": seconds})
         print(f"{study.name}, {folder.name}: trained in {seconds:.1f} s", flush=True)
     last = max(i for i in (1, 2, 3) if (folder / f"phase{i}.safetensors").exists())
-    return load_representation(folder / f"phase{last}.safetensors", device)
+    found = load_representation(folder / f"phase{last}.safetensors", device)
+    if what_matters(to_dict(found.config)) != what_matters(to_dict(config)):
+        raise UserError(f"The run in {folder} was trained with other settings: move it away, or use other --runs.")
+    return found
+
+
+def what_matters(config: dict[str, Any]) -> dict[str, Any]:
+    """A config without what changes nothing in a representation."""
+    data = {k: v for k, v in config["data"].items() if k != "root"}
+    return {k: v for k, v in config.items() if k not in ("engine", "evaluation", "data")} | {"data": data}
 
 
 def trained_seconds(study: Study, column: str, seed: int, where: Where) -> float:
