@@ -105,11 +105,11 @@ def times(one: dict[str, Any], *others: dict[str, Any]) -> list[str]:
 
 
 ABOUT = """\
-Made by `benchmarks/results_page.py` from `results/`. Accuracy (%) on held-out images of novel characters; ± is the
-95 % interval over all streams of all seeds (up to {seeds} representations a column), given these seeds. "Above",
-"below" and "level" are by the seeds, and against the paper by the spread of both (where it prints none, its number is
-taken as exact). Representations are trained on 863 base characters. Rates and settings are chosen on the other 100, never on
-novel ones: of the gradient head for each number of classes, on streams of that length, filled up with characters
+Made by `benchmarks/results_page.py` from `results/`. Accuracy (%) on held-out images of novel characters; ± is the 95
+% interval over all streams of all seeds (up to {seeds} representations a column), given these seeds. "Above", "below"
+and "level" are by the seeds, and against the paper by the spread of both (where it prints none, its number is taken
+as exact). Representations are trained on 863 base characters. Rates and settings are chosen on the other 100, never
+on novel ones: of the gradient head for each number of classes, on streams of that length, filled up with characters
 trained on where 100 are too few; of the other learners once, on streams of up to 100 characters (of whole networks,
 which are costly, on 20, with a smaller grid).
 """
