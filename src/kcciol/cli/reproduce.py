@@ -56,14 +56,14 @@ def reproduce(words: Sequence[str]) -> int:
 
     options = parse(ReproduceOptions, "reproduce", words)
     if not options.names:
-        there = [*runner.STUDIES, *(part for study in runner.STUDIES.values() for part in study.parts)]
+        there = [*runner.PARTS, *(part for parts in runner.PARTS.values() for part in parts)]
         raise UserError(f"kcciol reproduce needs the name of an experiment: all, {', '.join(there)}.")
     if options.jobs < 1 or options.minutes <= 0:
         raise UserError("--jobs must be at least 1 and --minutes above 0.")
     if options.gpus < 0:
         raise UserError(f"--gpus is {options.gpus}, but must be 0 or more.")
     parts = runner.studies_of(options.names)
-    known = {column for name in parts for column in runner.STUDIES[name].columns}
+    known = {column for name in parts if name in runner.STUDIES for column in runner.STUDIES[name].columns}
     if wrong := [c for c in options.columns if c not in known]:
         raise UserError(f"There is no representation {wrong[0]!r} here; there are: {', '.join(sorted(known))}.")
     began = time.monotonic()

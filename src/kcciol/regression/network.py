@@ -21,9 +21,9 @@ Layer = tuple[Tensor, Tensor]  # weight (B, out, in), bias (B, out)
 class Network:
     """The shapes; holds no parameters. Theta is (M, length)."""
 
-    def __init__(self, net: WidthConfig, inputs: int) -> None:
+    def __init__(self, net: WidthConfig, inputs: int, outputs: int = 1) -> None:
         theta = [inputs, *[net.width] * (net.theta - 1), net.features]
-        W = [net.features, *[net.width] * (net.W - 1), 1]
+        W = [net.features, *[net.width] * (net.W - 1), outputs]
         shapes: dict[str, tuple[int, ...]] = {}
         for part, sizes in (("theta", theta), ("W", W)):
             for i in range(len(sizes) - 1):
@@ -63,7 +63,12 @@ def represent(theta: Sequence[Layer], x: Tensor) -> Tensor:
 
 def predict(W: Sequence[Layer], z: Tensor) -> Tensor:
     """Answers (B, n) to features (B, n, d)."""
-    return _activations(W, z)[-1][..., 0]
+    return answers(W, z)[..., 0]
+
+
+def answers(W: Sequence[Layer], z: Tensor) -> Tensor:
+    """The same of all outputs, (B, n, outputs)."""
+    return _activations(W, z)[-1]
 
 
 def _activations(W: Sequence[Layer], z: Tensor) -> list[Tensor]:

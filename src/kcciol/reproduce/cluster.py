@@ -35,9 +35,8 @@ def make_on_cluster(plan: Plan, address: str, gpus: float) -> list[str]:
     failed: list[str] = []
     try:
         for group in runner.groups(plan):
-            wanted = [path for c in group.columns for path, *_ in runner.cells(plan, group.study, c, group.seed)]
-            there = [str(path.relative_to(plan.where.runs)) for path in wanted if not path.exists()]
-            waiting[task.remote(runner.words(plan, group, Path("RUNS")), there)] = group
+            missing = [str(p.relative_to(plan.where.runs)) for p in group.paths(plan) if not p.exists()]
+            waiting[task.remote(runner.words(plan, group, Path("RUNS")), missing)] = group
         while waiting and time.monotonic() < plan.until:
             done, _ = ray.wait(list(waiting), timeout=1.0)
             for reference in done:

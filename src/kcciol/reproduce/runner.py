@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,25 @@ from kcciol.compare import with_record
 from kcciol.config import to_dict
 from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
-from kcciol.reproduce import colour, omniglot
+from kcciol.reproduce import colour, omniglot, sine
 from kcciol.reproduce.frames import Found
 from kcciol.reproduce.study import Bench, Cell, Study, Where, trained_seconds, what_matters
 
 STUDIES: dict[str, Study] = {study.name: study for study in (omniglot.STUDY, colour.MINI_IMAGENET, colour.CIFAR100)}
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An experiment that is no study of representations: it is made in one go."""
+
+    parts: tuple[str, ...]
+    make: Callable[[Where, Sequence[int]], None]
+    paths: Callable[[Where, Sequence[int]], list[Path]]
+    tables: Callable[[Where, Sequence[int]], dict[str, Any]]
+
+
+WHOLES = {"sine": Whole(("table4",), sine.make, sine.paths, sine.tables)}
+PARTS = {name: tuple(study.parts) for name, study in STUDIES.items()} | {n: w.parts for n, w in WHOLES.items()}
 
 
 @dataclass(frozen=True)
@@ -40,29 +54,42 @@ class Plan:
 
 @dataclass(frozen=True)
 class Group:
-    """What must be done in one process: a column, and those that go on from one of its phases."""
+    """What must be done in one process: a column and those that go on from its phases, or a whole experiment."""
 
-    study: Study
-    seed: int
-    columns: tuple[str, ...]
+    name: str
+    seeds: tuple[int, ...]
+    columns: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.study.name}, {self.columns[0]}, seed {self.seed}"
+        return f"{self.name}, {self.columns[0]}, seed {self.seeds[0]}" if self.columns else self.name
+
+    def paths(self, plan: Plan) -> list[Path]:
+        """The cells that it makes."""
+        if self.name in WHOLES:
+            return WHOLES[self.name].paths(plan.where, self.seeds)
+        study = STUDIES[self.name]
+        return [path for c in self.columns for path, *_ in cells(plan, study, c, self.seeds[0])]
+
+    def make(self, plan: Plan) -> None:
+        if self.name in WHOLES:
+            WHOLES[self.name].make(plan.where, self.seeds)
+        for column in self.columns:
+            make_column(plan, STUDIES[self.name], column, self.seeds[0])
 
 
 def studies_of(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """The parts of each study that these names (tables, studies, or "all") stand for."""
-    known = {part: study.name for study in STUDIES.values() for part in study.parts}
+    known = {part: experiment for experiment, parts in PARTS.items() for part in parts}
     found: dict[str, list[str]] = {}
     for name in names:
-        if name == "all" or name in STUDIES:
-            for study in STUDIES.values():
-                if name in ("all", study.name):
-                    found.setdefault(study.name, []).extend(study.parts)
+        if name == "all" or name in PARTS:
+            for experiment, parts in PARTS.items():
+                if name in ("all", experiment):
+                    found.setdefault(experiment, []).extend(parts)
         elif name in known:
             found.setdefault(known[name], []).append(name)
         else:
-            raise UserError(f"There is no experiment {name!r}; there are: all, {', '.join([*STUDIES, *known])}.")
+            raise UserError(f"There is no experiment {name!r}; there are: all, {', '.join([*PARTS, *known])}.")
     return {name: tuple(dict.fromkeys(parts)) for name, parts in found.items()}
 
 
@@ -80,9 +107,9 @@ def path_of(where: Where, study: Study, part: str, column: str, seed: int, name:
 
 def groups(plan: Plan) -> list[Group]:
     """Everything that is wanted and not all there, the longest first."""
-    found = []
+    found = [Group(name, plan.seeds) for name in plan.parts if name in WHOLES and not plan.columns]
     for seed in plan.seeds:
-        for name in plan.parts:
+        for name in (name for name in plan.parts if name in STUDIES):
             study = STUDIES[name]
             columns = [c for c in study.columns if not plan.columns or c in plan.columns]
             order = sorted(columns, key=lambda c: study.longest.index(c) if c in study.longest else len(study.longest))
@@ -90,10 +117,8 @@ def groups(plan: Plan) -> list[Group]:
                 start = study.columns[column].after
                 if start is None or start[0] not in columns:
                     family = [c for c in columns if (after := study.columns[c].after) and after[0] == column]
-                    group = Group(study, seed, (column, *family))
-                    if not all(path.exists() for c in group.columns for path, *_ in cells(plan, study, c, seed)):
-                        found.append(group)
-    return found
+                    found.append(Group(name, (seed,), (column, *family)))
+    return [group for group in found if not all(path.exists() for path in group.paths(plan))]
 
 
 def make(plan: Plan) -> list[str]:
@@ -108,8 +133,7 @@ def make(plan: Plan) -> list[str]:
     failed = []
     for group in groups(plan):
         try:
-            for column in group.columns:
-                make_column(plan, group.study, column, group.seed)
+            group.make(plan)
         except (Stopped, KeyboardInterrupt):
             raise
         except Exception:  # one cell's failure must not cost the others
@@ -142,8 +166,7 @@ def make_column(plan: Plan, study: Study, column: str, seed: int) -> None:
 
 def check(plan: Plan) -> None:
     """Refuse cells of other settings: they must not stand in for those wanted."""
-    for name in plan.parts:
-        study = STUDIES[name]
+    for study in (STUDIES[name] for name in plan.parts if name in STUDIES):
         for column in study.columns:
             for seed in plan.seeds:
                 bench = Bench(study, column, seed, plan.where)
@@ -194,8 +217,10 @@ def _share_out(plan: Plan) -> list[str]:
 
 def words(plan: Plan, group: Group, runs: Path) -> list[str]:
     """The command that makes one group."""
-    found = [sys.executable, "-m", "kcciol", "reproduce", *plan.parts[group.study.name]]
-    found += ["--runs", str(runs), "--seeds", str(group.seed), "--columns", *group.columns, "--no-tables"]
+    found = [sys.executable, "-m", "kcciol", "reproduce", *plan.parts[group.name], "--no-tables"]
+    found += ["--runs", str(runs), "--seeds", *map(str, group.seeds)]
+    if group.columns:
+        found += ["--columns", *group.columns]
     if plan.where.root:
         found += ["--root", plan.where.root]
     return found + (["--preset", "tiny"] if plan.where.tiny else [])
@@ -225,7 +250,11 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> list[Path]:
         spent = json.loads(log.read_text()) if log.exists() else []
         log.parent.mkdir(parents=True, exist_ok=True)
         write_json(log, [*spent, {"seconds": seconds, "jobs": plan.jobs}])
-        for table, values in STUDIES[name].frames(gather(plan, STUDIES[name])).items():
+        if name in WHOLES:
+            made = WHOLES[name].tables(plan.where, plan.seeds)
+        else:
+            made = STUDIES[name].frames(gather(plan, STUDIES[name]))
+        for table, values in made.items():
             path = out / f"{table}.json"
             write_json(path, values | {"device_seconds": json.loads(log.read_text())})
             written.append(path)

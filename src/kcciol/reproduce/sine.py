@@ -1,0 +1,217 @@
+"""Table 4: ten sine functions in sequence. All members, of all seeds, are trained together."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kcciol.atomic import write_json
+from kcciol.config import EngineConfig, PhaseConfig, to_dict
+from kcciol.engine.execute import pick_device
+from kcciol.engine.record import record
+from kcciol.evaluation.metrics import summarize
+from kcciol.regression import network
+from kcciol.regression.evaluate import evaluate
+from kcciol.regression.network import Layer, Network
+from kcciol.regression.outer import Learn
+from kcciol.regression.pretrain import pretrain
+from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
+from kcciol.regression.train import load, train
+from kcciol.reproduce.frames import paper
+from kcciol.reproduce.study import Where
+
+# The paper's sizes and rates; four trajectories a step, since with one the first thousand steps are mostly noise.
+PAPER = RegressionConfig(
+    sine=SineConfig(count=4),
+    phase1=PhaseConfig(steps=20000, alpha=3e-3, beta=1e-4),
+    phase2=PhaseConfig(steps=7500, alpha=3e-3, beta=2.7e-6, gamma=1e-5),
+    phase3=PhaseConfig(steps=23500, alpha=3e-3, beta=2.7e-6, lam=5e-4),
+    engine=EngineConfig(precision="tf32"),
+)
+RUNS, SEARCH_RUNS = 50, 10
+RATES = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
+
+
+def constant(config: RegressionConfig) -> RegressionConfig:
+    """beta stays as it is in phase 1, instead of falling to 2.7e-6 within 3500 steps."""
+    return replace(config, milestones=())
+
+
+def control(config: RegressionConfig) -> RegressionConfig:
+    """Neither of the two terms, the same steps."""
+    phase2, phase3 = replace(config.phase2, gamma=0.0), replace(config.phase3, lam=0.0)
+    return replace(config, phase2=phase2, phase3=phase3)
+
+
+MEMBERS: dict[str, Callable[[RegressionConfig], RegressionConfig]] = {
+    "kcciol-paper": lambda config: config,
+    "control-paper": control,
+    "kcciol": constant,
+    "control": lambda config: control(constant(config)),
+}
+# columns of the table: a member at the end of a phase
+COLUMNS = {
+    "mrcl": ("control-paper", 1),
+    "oml": ("control", 1),
+    "kcciol-paper": ("kcciol-paper", 3),
+    "control-paper": ("control-paper", 3),
+    "kcciol-phase2": ("kcciol", 2),
+    "kcciol": ("kcciol", 3),
+    "control": ("control", 3),
+}
+SUPERVISED = {"pretrained": 0.0, "srnn": 0.1}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a rehearsal has less of."""
+
+    config: RegressionConfig = PAPER
+    runs: int = RUNS
+    search_runs: int = SEARCH_RUNS
+    pretraining: int = 20000
+
+
+TINY = Sizes(
+    replace(
+        PAPER,
+        sine=SineConfig(functions=30, novel=12, slots=3, batches=2, batch=16, query=4, count=2),
+        net=WidthConfig(width=8, features=12, theta=2, W=3),
+        **{f"phase{i}": replace(p, steps=3) for i, p in enumerate(PAPER.phases, 1)},  # type: ignore[arg-type]
+        engine=EngineConfig(),
+    ),
+    runs=3,
+    search_runs=2,
+    pretraining=5,
+)
+
+
+def make(where: Where, seeds: Sequence[int]) -> None:
+    """Train what is not trained, measure what is not measured."""
+    sizes = TINY if where.tiny else Sizes()
+    folder = where.runs / "sine" / f"members-seeds{'-'.join(map(str, seeds))}"
+    if all(path.exists() for path in paths(where, seeds)):
+        return
+    names = [(name, seed) for name in MEMBERS for seed in seeds]
+    members = [MEMBERS[name](replace(sizes.config, seed=seed)) for name, seed in names]
+    began = time.monotonic()
+    train(members, folder, (folder / "members.json").exists(), quiet=True)
+    print(f"sine: {len(members)} members trained in {time.monotonic() - began:.1f} s", flush=True)
+    device = pick_device(sizes.config.engine.device)
+    for column, (name, phase) in COLUMNS.items():
+        Theta = load(folder / f"phase{phase}.safetensors")[1].tensors["Theta"].to(device)
+        for seed in seeds:
+            one = names.index((name, seed))
+            measure(where, column, members[one], Theta[one], sizes, [members[one].phase1.alpha])
+    missing = [c for c in SUPERVISED if not all(path_of(where, c, seed).exists() for seed in seeds)]
+    if missing:
+        every = [(c, seed) for c in missing for seed in seeds]
+        Theta = pretrain(
+            sizes.config.net,
+            sizes.config.sine,
+            [seed for _, seed in every],
+            [SUPERVISED[c] for c, _ in every],
+            sizes.pretraining,
+            device=device,
+        )
+        for i, (column, seed) in enumerate(every):
+            measure(where, column, replace(sizes.config, seed=seed), Theta[i], sizes, list(RATES))
+
+
+def measure(
+    where: Where, column: str, config: RegressionConfig, Theta: Tensor, sizes: Sizes, rates: list[float]
+) -> None:
+    """The errors of one member; of several rates the one that is best on functions trained on."""
+    path = path_of(where, column, config.seed)
+    if path.exists():
+        return
+    net, began, learn = Network(config.net, config.sine.slots + 1), time.monotonic(), inner_loop(Theta)
+    last = str(config.sine.slots)
+    scores: dict[float, float] = {}
+    for rate in rates if len(rates) > 1 else ():
+        rows = evaluate(net, Theta, config.sine, config.seed + 1000, sizes.search_runs, rate, False, learn).to_dict()
+        scores[rate] = rows[last]["mean"] if rows[last]["diverged"] == 0 else float("inf")
+    rate = min(scores, key=lambda r: scores[r]) if scores else rates[0]
+    result: dict[str, Any] = {
+        "functions": evaluate(net, Theta, config.sine, config.seed, sizes.runs, rate, True, learn).to_dict(),
+        "rate": {"chosen": rate, "scores": {str(r): s for r, s in scores.items() if s != float("inf")}},
+        "config": to_dict(config),
+        "record": record(),
+        "cell_seconds": time.monotonic() - began,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, result)
+    print(f"sine, {column}, seed {config.seed}: {result['cell_seconds']:.1f} s", flush=True)
+
+
+def inner_loop(Theta: Tensor) -> Learn:
+    """The kernels on a GPU, else the plain loop."""
+    if not Theta.is_cuda:
+        return network.learn
+    from kcciol.kernels import regression_triton
+
+    def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> list[Layer]:
+        if regression_triton.fits(W, y):
+            return regression_triton.learn(W, z, y, alpha, exact=True)
+        return network.learn(W, z, y, alpha)
+
+    return learn
+
+
+def paths(where: Where, seeds: Sequence[int]) -> list[Path]:
+    """All that there is to measure."""
+    return [path_of(where, column, seed) for column in (*COLUMNS, *SUPERVISED) for seed in seeds]
+
+
+def path_of(where: Where, column: str, seed: int) -> Path:
+    return where.runs / "cells" / "sine" / f"{column}-seed{seed}.json"
+
+
+def tables(where: Where, seeds: Sequence[int]) -> dict[str, Any]:
+    """Table 4 from whatever is there."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for column in (*SUPERVISED, *COLUMNS):
+        for seed in seeds:
+            if path_of(where, column, seed).exists():
+                found.setdefault(column, []).append(json.loads(path_of(where, column, seed).read_text()))
+    if not found:
+        return {}
+    printed = paper()["table4"]
+    rows: dict[str, dict[str, Any]] = {}
+    for column, results in found.items():
+        for n in results[0]["functions"]:
+            rows.setdefault(n, {})[column] = pooled(results, n)
+    for row, cells in printed["rows"].items():
+        rows.setdefault(row, {}).update({f"paper: {c}": {**cell, "n": 50} for c, cell in cells.items()})
+    columns = list(dict.fromkeys(c for cells in rows.values() for c in cells))
+    about = {"title": printed["title"], "axis": printed["axis"], "metric": "mean squared error", "columns": columns}
+    return {
+        "table4": {
+            **about,
+            "lower_is_better": True,
+            "rows": rows,
+            "settings": {column: results[0]["config"] for column, results in found.items()},
+            "record": {column: results[0]["record"] for column, results in found.items()},
+            "seeds": {column: [r["config"]["seed"] for r in results] for column, results in found.items()},
+        }
+    }
+
+
+def pooled(results: list[dict[str, Any]], n: str) -> dict[str, Any]:
+    """All runs of all seeds."""
+    values = [r["functions"][n]["by_run"] for r in results]
+    flat = torch.tensor([v for part in values for v in part])
+    start = summarize(flat).to_dict() if len(flat) else {"mean": None, "std": None, "n": 0, "ci95": None}
+    return {
+        **start,
+        "by_seed": [sum(part) / len(part) if part else None for part in values],
+        "diverged": sum(r["functions"][n]["diverged"] for r in results),
+        "choice": [r["rate"]["chosen"] for r in results],
+    }
