@@ -8,7 +8,7 @@ from typing import Any
 
 from kcciol.compare import Trained
 from kcciol.config import Config, preset
-from kcciol.reproduce import cells, frames
+from kcciol.reproduce import cells, figures, frames
 from kcciol.reproduce.study import Cell, Column, Sizes, Study
 
 CLASSES = (10, 50, 100, 150, 200, 600)
@@ -25,6 +25,11 @@ def together(config: Config) -> Config:
     ours = preset("omniglot")
     meta = replace(config.meta, relabel=False, reset=ours.meta.reset)
     return replace(config, trajectory=ours.trajectory, meta=meta, phase1=replace(ours.phase1, steps=ours.total_steps))
+
+
+def masked(delta: float) -> Callable[[Config], Config]:
+    """Phase 3 holds this share of the parameters."""
+    return lambda config: replace(config, mask=replace(config.mask, delta=delta))
 
 
 COLUMNS = {
@@ -47,16 +52,21 @@ COLUMNS = {
     "gamma0": Column("omniglot", "gamma0", after=("kcciol", 1)),
     "lambda0": Column("omniglot", "lambda0", after=("kcciol", 2)),
     "control": Column("omniglot", "control", after=("kcciol", 1)),
+    **{f"delta-{d:g}": Column("omniglot", "kcciol", masked(d), after=("kcciol", 2)) for d in figures.DELTAS},
 }
 
 
 def table1(column: str) -> Mapping[str, Cell]:
     """Algorithm 4 with Adam, W from zero; for scratch the whole network learns."""
+    if column.startswith("delta-"):  # of a figure only
+        return {}
     return {"adam": cells.scratch(CLASSES) if column == "scratch" else cells.gradient_head(CLASSES)}
 
 
 def heads(column: str) -> Mapping[str, Cell]:
     """Heads on the same features; online Adam is in Table 1, but for scratch, whose head it is not."""
+    if column.startswith("delta-"):
+        return {}
     found: dict[str, Cell] = {"online-sgd": cells.gradient_head((200, 600), "sgd")}
     found |= {name: cells.closed(name, classes=CLASSES) for name in ("ncm", "gaussian")}
     found |= {name: cells.closed(name, classes=(200, 600)) for name in ("slda", "ridge")}
@@ -121,8 +131,15 @@ STUDY = Study(
     "omniglot",
     Sizes(CLASSES, train_samples=15, test_samples=5, held_out=HELD_OUT),
     COLUMNS,
-    {"table1": table1, "heads": heads, "table5": continual(1, 50), "table6": continual(5, 20)},
-    {"table5": tuple(STARTS), "table6": tuple(STARTS)},
+    {
+        "table1": table1,
+        "heads": heads,
+        "table5": continual(1, 50),
+        "table6": continual(5, 20),
+        "figures": figures.part,
+    },
+    {"table5": tuple(STARTS), "table6": tuple(STARTS), "figures": tuple(figures.FIGURES)},
     tables,
     ("kcciol", "pretrained", "scratch", "anml", "oml-same", "mrcl-same", "maml-rep-same"),
+    figures.draw,
 )

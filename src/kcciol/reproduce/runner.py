@@ -253,7 +253,10 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> list[Path]:
         if name in WHOLES:
             made = WHOLES[name].tables(plan.where, plan.seeds)
         else:
-            made = STUDIES[name].frames(gather(plan, STUDIES[name]))
+            found, draw = gather(plan, STUDIES[name]), STUDIES[name].draw
+            made = STUDIES[name].frames(found)
+            if draw is not None and found["figures"]:
+                written += draw(found["figures"], out)
         for table, values in made.items():
             path = out / f"{table}.json"
             write_json(path, values | {"device_seconds": json.loads(log.read_text())})

@@ -83,6 +83,8 @@ class Study:
     """From all cells that are there (part -> column -> cell -> a result of each seed) to tables."""
     longest: tuple[str, ...] = ()
     """Columns to begin with, when several are made at once."""
+    draw: Callable[[Mapping[str, Any], Path], list[Path]] | None = None
+    """From the cells of the part `figures` to pictures in a folder."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,16 @@ class Bench:
     @functools.cached_property
     def representation(self) -> Representation:
         return trained(self.study, self.column, self.seed, self.where, self.data)
+
+    def after_phase(self, number: int) -> Representation:
+        """The representation at the end of an earlier phase, which may be another column's."""
+        _ = self.representation  # trained
+        column: str = self.column
+        after = self.study.columns[column].after
+        if after is not None and number <= after[1]:
+            column = after[0]
+        path = folder_of(self.study, column, self.seed, self.where) / f"phase{number}.safetensors"
+        return load_representation(path, pick_device("auto"))
 
     def stream(self, **sizes: Any) -> StreamConfig:
         """A stream of this data set's sizes, but for those given."""

@@ -1,0 +1,278 @@
+"""What the paper's figures on Omniglot show, as numbers, and the pictures drawn from them.
+
+weights       are weights driven to zero by the l1 term: the 5th convolution after phase 2, with the term and without
+activations   which features answer to an image: one image, and the mean over a tenth of the novel set
+tsne          ten novel classes as t-SNE lays them out, and how far apart they lie in the features themselves
+prune         is the knowledge in the important half: accuracy after phase 2 with one half of the weights set to zero
+masking       accuracy against delta, the share of the parameters that phase 3 holds
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kcciol.atomic import replacing, write_json
+from kcciol.config import EngineConfig, to_dict
+from kcciol.engine.execute import set_precision
+from kcciol.errors import UserError
+from kcciol.evaluation import evaluate
+from kcciol.meta.mask import get_mask
+from kcciol.representation import Representation
+from kcciol.reproduce.study import Bench, Cell
+
+DELTAS = (0.0, 0.25, 0.5, 0.75, 1.0)
+BINS = 81
+
+
+def fixed(**what: Any) -> Any:
+    return lambda bench: what | {"sizes": to_dict(bench.sizes)}
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+def weights(bench: Bench) -> dict[str, Any]:
+    """A histogram of the 5th convolution's weights after phase 2, or of the last there is."""
+    representation = bench.after_phase(2)
+    theta = representation.problem.theta(representation.Theta)
+    name = f"conv{min(5, len(bench.config.net.strides))}.weight"
+    values = theta[name].flatten().cpu()
+    reach = float(values.abs().quantile(0.999)) if values.numel() < 2**24 else float(values.abs().max())
+    counts = torch.histc(values.clamp(-reach, reach), BINS, -reach, reach)
+    numbers = {
+        "share of weights below 1e-3": float((values.abs() < 1e-3).double().mean()),
+        "mean absolute weight": float(values.abs().mean()),
+        "kurtosis": float(((values - values.mean()) ** 4).mean() / values.var() ** 2),
+    }
+    return {"tensor": name, "reach": reach, "counts": counts.tolist(), "numbers": numbers}
+
+
+def activations(bench: Bench) -> dict[str, Any]:
+    """Features of one image, and their mean over a tenth of the novel classes."""
+    data = bench.data.novel
+    features = bench.representation.features(data.images[:: max(1, min(10, len(data)))].flatten(0, 1)).cpu()
+    mean = features.mean(0)
+    top = float(mean.max()) or 1.0
+    numbers = {
+        "share of units that no image moves": float((features.amax(0) == 0).double().mean()),
+        "share of units active for an image, mean": float((features > 0).double().mean()),
+        "share of units whose mean is above a tenth of the largest": float((mean > 0.1 * top).double().mean()),
+    }
+    return {"one": _rounded(features[0]), "mean": _rounded(mean), "numbers": numbers}
+
+
+def _rounded(values: Tensor) -> list[float]:
+    return [round(v, 4) for v in values.tolist()]
+
+
+def tsne(bench: Bench) -> dict[str, Any]:
+    """Ten novel classes in the plane, and the ratio of distances between and within classes."""
+    try:
+        from sklearn.manifold import TSNE
+    except ImportError:
+        raise UserError("t-SNE needs scikit-learn: run `pip install 'kcciol[plots]'`.") from None
+    data = bench.data.novel
+    images = data.images[torch.arange(0, len(data), max(1, len(data) // 10))[:10], : int(data.counts.min())]
+    features = bench.representation.features(images).double().cpu()  # (10, samples, d)
+    flat, labels = features.flatten(0, 1), torch.arange(len(images)).repeat_interleave(images.shape[1])
+    places = TSNE(perplexity=min(15, len(flat) // 4), init="pca", random_state=0).fit_transform(flat.numpy())
+    far = torch.cdist(flat, flat)
+    same = labels[:, None] == labels
+    within = far[same & ~torch.eye(len(flat), dtype=torch.bool)].mean()
+    numbers = {
+        "distance between classes over that within": float(far[~same].mean() / within),
+        "silhouette": silhouette(far, labels),
+    }
+    return {"places": [[round(float(v), 3) for v in p] for p in places], "labels": labels.tolist(), "numbers": numbers}
+
+
+def silhouette(far: Tensor, labels: Tensor) -> float:
+    """Of points with these distances (n, n): the mean of (b - a) / max(a, b), with a the mean distance to the others of
+    its class and b that to the nearest other class.
+
+    >>> far = torch.tensor([[0.0, 1, 9, 9], [1, 0, 9, 9], [9, 9, 0, 1], [9, 9, 1, 0]])
+    >>> round(silhouette(far, torch.tensor([0, 0, 1, 1])), 3)
+    0.889
+    """
+    hot = torch.nn.functional.one_hot(labels).to(far.dtype)
+    sums, counts = far @ hot, hot.sum(0)
+    own = (sums * hot).sum(1) / (counts[labels] - 1).clamp_min(1)
+    other = (sums / counts).masked_fill(hot.bool(), torch.inf).amin(1)
+    return float(((other - own) / torch.maximum(own, other)).mean())
+
+
+def prune(bench: Bench) -> dict[str, Any]:
+    """Algorithm 4 after phase 2 on all of theta, on its important half, and on the other half."""
+    whole = bench.after_phase(2)
+    length, layout = whole.problem.theta_length, whole.problem.layout
+    mask = get_mask(layout, whole.Theta, replace(bench.config.mask, delta=0.5, scope="tensor"))
+    kept = {"all": torch.ones_like(mask), "important half": mask, "other half": 1 - mask}
+    found: dict[str, Any] = {}
+    for name, half in kept.items():
+        for part_of, view in layout.views(half, "theta.").items():
+            if part_of.endswith("bias"):
+                view.fill_(1)  # what is asked is where the weights' knowledge is
+        Theta = whole.Theta.clone()
+        Theta[:length] *= half[:length]
+        found[name] = on_classes(bench, Representation(whole.config, whole.problem, Theta, whole.base_names))
+    return {"kept": found}
+
+
+def on_classes(bench: Bench, representation: Representation) -> dict[str, Any]:
+    """Algorithm 4 with Adam at the lengths of the figures."""
+    s = bench.sizes
+    set_precision(EngineConfig(), representation.Theta.device)
+    parts = {"novel": bench.data.novel, "validation": bench.data.validation, "base": bench.data.base}
+    f = {n: representation.split_features(p, s.train_samples, s.test_samples, s.redraw) for n, p in parts.items()}
+    rows: dict[str, Any] = {}
+    for config in bench.evaluations((50, 200), "adam"):
+        found = evaluate(f["novel"], representation.W, config, f["validation"], more=f["base"]).to_dict()["classes"]
+        rows |= {n: {**cell["test"], "rate": cell["rate"]["chosen"]} for n, cell in found.items()}
+    return rows
+
+
+def masking(bench: Bench) -> dict[str, Any]:
+    return {"classes": on_classes(bench, bench.representation)}
+
+
+FIGURES: dict[str, Mapping[str, Cell]] = {  # by column
+    "oml": {"activations": Cell(fixed(figure="activations"), activations), "tsne": Cell(fixed(figure="tsne"), tsne)},
+    "kcciol": {
+        "activations": Cell(fixed(figure="activations"), activations),
+        "tsne": Cell(fixed(figure="tsne"), tsne),
+        "weights": Cell(fixed(figure="weights", bins=BINS), weights),
+        "prune": Cell(fixed(figure="prune", classes=[50, 200]), prune),
+    },
+    "gamma0": {
+        "weights": Cell(fixed(figure="weights", bins=BINS), weights),
+        "prune": Cell(fixed(figure="prune", classes=[50, 200]), prune),
+    },
+    **{f"delta-{delta:g}": {"masking": Cell(fixed(figure="masking", classes=[50, 200]), masking)} for delta in DELTAS},
+}
+
+
+def part(column: str) -> Mapping[str, Cell]:
+    return FIGURES.get(column, {})
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+NAMES = {"oml": "OML", "kcciol": "KCCIOL", "gamma0": "without l1"}
+ABOUT = {
+    "weights": ("Weights of the 5th convolution", "After phase 2, with the l1 term (KCCIOL) and without it."),
+    "activations": ("Activations", "2304 features: of one image (left), and their mean over a tenth of the novel set."),
+    "tsne": ("Ten novel classes", "The features of all their images, laid out by t-SNE; colours are classes."),
+    "prune": (
+        "Where the knowledge is",
+        "Accuracy after phase 2 with one half of the weights, by size, set to zero. The larger are the important ones.",
+    ),
+    "masking": ("Share of parameters held", "Accuracy against delta, the share of the parameters that phase 3 holds."),
+}
+
+
+def draw(found: Mapping[str, Mapping[str, list[dict[str, Any]]]], out: Path) -> list[Path]:
+    """figures/NAME.json and NAME.png of all that is there (cells by column and name)."""
+    by_name: dict[str, dict[str, dict[str, Any]]] = {}
+    for column, results in found.items():
+        for name, measured in results.items():
+            by_name.setdefault(name, {})[column] = measured[0]
+    written = []
+    for name, columns in by_name.items():
+        title, caption = ABOUT[name]
+        numbers = {
+            f"{NAMES.get(column, column)}: {key}": value
+            for column, result in columns.items()
+            for key, value in _numbers(name, result).items()
+        }
+        path = out / "figures" / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = {column: _data(result) for column, result in columns.items()}
+        records = {column: {k: r[k] for k in ("config", "record")} for column, r in columns.items()}
+        figure = {"title": title, "caption": caption, "numbers": numbers, "data": data, "made": records}
+        if picture(name, columns, path.with_suffix(".png")):
+            figure["image"] = f"{name}.png"
+        write_json(path, figure)
+        written.append(path)
+    return written
+
+
+def _data(result: Mapping[str, Any]) -> dict[str, Any]:
+    left_out = ("config", "record", "spec", "cell_seconds", "trained_seconds", "numbers")
+    return {k: v for k, v in result.items() if k not in left_out}
+
+
+def _numbers(name: str, result: Mapping[str, Any]) -> dict[str, float]:
+    if name == "prune":
+        return {f"{kept}, {n} classes": c["mean"] for kept, rows in result["kept"].items() for n, c in rows.items()}
+    if name == "masking":
+        return {f"{n} classes": cell["mean"] for n, cell in result["classes"].items()}
+    return dict(result["numbers"])
+
+
+def picture(name: str, columns: Mapping[str, Mapping[str, Any]], path: Path) -> bool:
+    """The picture as a PNG; False without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    wide = len(columns) if name in ("activations", "tsne") else 1
+    figure = Figure(figsize=(4.5 * wide, 4), layout="constrained", dpi=110)
+    axes = figure.subplots(1, wide, squeeze=False)[0]
+    PICTURES[name](axes, columns)
+    with replacing(path) as beside:
+        figure.savefig(beside, format="png", metadata={"Software": None})
+    return True
+
+
+def _weights(axes: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
+    for column, result in columns.items():
+        places = torch.linspace(-result["reach"], result["reach"], len(result["counts"])).tolist()
+        axes[0].plot(places, result["counts"], drawstyle="steps-mid", label=NAMES.get(column, column))
+    axes[0].set(yscale="log", xlabel="weight", ylabel="count")
+    axes[0].legend()
+
+
+def _activations(axes: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
+    for axis, (column, result) in zip(axes, columns.items(), strict=True):
+        one, mean = torch.tensor(result["one"]), torch.tensor(result["mean"])
+        side = int(len(one) ** 0.5)
+        pair = torch.stack([t[: side * side].view(side, side) / t.max().clamp_min(1e-9) for t in (one, mean)])
+        axis.imshow(torch.cat([pair[0], torch.ones(side, 2), pair[1]], 1).numpy(), cmap="magma", vmin=0, vmax=1)
+        axis.set(title=NAMES.get(column, column), xticks=[], yticks=[])
+
+
+def _tsne(axes: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
+    for axis, (column, result) in zip(axes, columns.items(), strict=True):
+        x, y = zip(*result["places"], strict=True)
+        axis.scatter(x, y, c=result["labels"], cmap="tab10", s=14)
+        axis.set(title=NAMES.get(column, column), xticks=[], yticks=[])
+
+
+def _prune(axes: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
+    kinds = list(next(iter(columns.values()))["kept"])
+    for i, (column, result) in enumerate(columns.items()):
+        last = [list(result["kept"][kind].values())[-1] for kind in kinds]
+        places = [k + 0.4 * i for k in range(len(kinds))]
+        label = NAMES.get(column, column)
+        axes[0].bar(places, [c["mean"] for c in last], 0.38, yerr=[c["ci95"] or 0 for c in last], label=label)
+    axes[0].set(xticks=[k + 0.2 for k in range(len(kinds))], xticklabels=kinds, ylabel="accuracy, %")
+    axes[0].legend()
+
+
+def _masking(axes: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
+    by_delta = sorted((float(column.removeprefix("delta-")), result) for column, result in columns.items())
+    for n in by_delta[0][1]["classes"]:
+        cells = [result["classes"][n] for _, result in by_delta]
+        deltas, means, spread = [d for d, _ in by_delta], [c["mean"] for c in cells], [c["ci95"] or 0 for c in cells]
+        axes[0].errorbar(deltas, means, yerr=spread, marker="o", capsize=3, label=f"{n} classes")
+    axes[0].set(xlabel="delta", ylabel="accuracy, %")
+    axes[0].legend()
+
+
+PICTURES = {"weights": _weights, "activations": _activations, "tsne": _tsne, "prune": _prune, "masking": _masking}

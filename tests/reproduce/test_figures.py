@@ -1,0 +1,44 @@
+"""The figures on Omniglot, rehearsed: numbers, pictures, and what the page of results makes of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from kcciol.reproduce import figures, omniglot
+from kcciol.reproduce.figures import ABOUT, DELTAS
+from kcciol.reproduce.runner import Plan, gather, make, write_tables
+from kcciol.reproduce.study import Bench, Where
+
+needs_plots = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("matplotlib", "sklearn")), reason="needs the extra `plots`"
+)
+
+
+@needs_plots
+def test_every_figure_is_made(tmp_path: Path) -> None:
+    plan = Plan(Where(runs=tmp_path / "runs", tiny=True), {"omniglot": ("figures",)}, (0,))
+    assert make(plan) == []
+    paths = write_tables(plan, tmp_path / "out", 1.0)
+    assert {path.stem for path in paths} == set(ABOUT)
+    for path in paths:
+        figure = json.loads(path.read_text())
+        assert (path.parent / figure["image"]).read_bytes().startswith(b"\x89PNG")
+        assert figure["numbers"]
+    masking = json.loads((tmp_path / "out" / "figures" / "masking.json").read_text())
+    assert set(masking["data"]) == {f"delta-{d:g}" for d in DELTAS}
+    weights = gather(plan, omniglot.STUDY)["figures"]["kcciol"]["weights"][0]
+    assert sum(weights["counts"]) == 4 * 4 * 9  # all of the last convolution's weights
+
+
+def test_both_halves_of_the_weights_are_asked(tmp_path: Path) -> None:
+    bench = Bench(omniglot.STUDY, "kcciol", 0, Where(runs=tmp_path, tiny=True))
+    result = figures.prune(bench)["kept"]
+    assert list(result) == ["all", "important half", "other half"]
+    assert all(0 <= cell["mean"] <= 100 for rows in result.values() for cell in rows.values())
+    second, last = bench.after_phase(2), bench.representation
+    assert not bool((second.Theta == last.Theta).all())
+    assert Bench(omniglot.STUDY, "lambda0", 0, bench.where).after_phase(1).config.representation == "kcciol"
