@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -228,3 +229,32 @@ def test_a_stream_config_that_draws_anew_takes_all_images(world: tuple[Represent
         assert where.novel.train.shape[1] + where.novel.test.shape[1] == int(data.novel.counts.min())
         result = measure_learner(where, "ncm" if trains == "head" else "online", stream, {}, {})
         assert result["classes"]["4"]["n"] == 3
+
+
+@pytest.mark.parametrize("name", ["er", "mer", "der", "der++", "gss", "gss-iqp", "hal", "merlin"])
+def test_a_full_memory_is_within_the_budget_and_has_no_room_for_more(
+    name: str, world: tuple[Representation, Any]
+) -> None:
+    """The most that is kept at any time of a stream that fills the memory, task after task."""
+    representation, data = world
+    config = replace(SMALL, budget_images=400 if name == "merlin" else 60)  # whose generator needs some
+    where = make_world(representation, data, config)
+    chosen, kind = within_budget(where, name, config, {}), LEARNERS[name].settings_type
+    ((unit, count),) = chosen.items()
+    costly = ("replay", "compared", "restarts", "tune_steps", "anchor_steps", "epochs")
+    quick: dict[str, Any] = {k: int(k == "compared") for k in costly if k in kind.__dataclass_fields__}
+
+    def most(count: int) -> int:
+        learner = LEARNERS[name](where.model, kind(**quick, **{unit: count}), (0,))
+        kept, waiting = [], getattr(kind(), "recent", 0)
+        for label in range(6):
+            for _ in range(count if unit == "ring" else (count + waiting) // 6 + 1):
+                learner.observe(where.novel.train[label : label + 1, 0], np.array([label]))
+                kept.append(sum(learner.memory().values()))
+            learner.end_task()
+            kept.append(sum(learner.memory().values()))
+        return max(kept)
+
+    budget = config.budget_images * where.image_bytes
+    more = 2 if name == "gss-iqp" else 1  # of `recent` that may wait, one never does
+    assert most(count) <= budget < most(count + more)

@@ -225,19 +225,25 @@ def within_budget(where: World, name: str, config: StreamConfig, fixed: Mapping[
     quick: dict[str, Any] = {n: 0 for n in costly if n in kind.__dataclass_fields__}
 
     def kept(count: int) -> int:
-        """Bytes of a learner that has just been filled with so many examples, of all classes."""
+        """The most bytes that a learner keeps on its way through all tasks, once filled with so many examples."""
         values: dict[str, Any] = {**fixed, **quick}
         example = where.novel.train[:1, 0]
         learner = method(where.model, kind(**values, **{unit: count}), (0,), example.device)
-        for i in range(count * classes if unit == "ring" else count):
-            learner.observe(example, np.array([i % classes]))
+        total, most, before = count * classes if unit == "ring" else count, 0, 0
+        for i in range(total):
+            label = i * classes // total  # class after class, as they come
+            if label // config.task_classes != before:
+                learner.end_task()
+                before = label // config.task_classes
+            learner.observe(example, np.array([label]))
+            most = max(most, sum(learner.memory().values())) if label == classes - 1 else most
         learner.end_task()
-        return sum(learner.memory().values())
+        return max(most, sum(learner.memory().values()))
 
     few, more = (1, 2) if unit == "ring" else (classes, 2 * classes)
     first = kept(few)
     each = (kept(more) - first) // (more - few)
-    wait = settings_default(kind, fixed, "recent")  # examples that wait beside the memory
+    wait = max(0, settings_default(kind, fixed, "recent") - 1)  # examples that wait beside the memory
     return {unit: max(1, few + (budget - first) // each - wait)}
 
 

@@ -8,18 +8,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.learners.gradient import GradientLearner
+from kcciol.learners.learner import Learner
 from kcciol.learners.model import ROWS, Parameters
 
 
-def to_double(learner: GradientLearner) -> None:
+def to_double(learner: Learner) -> None:
     """Go on in float64."""
-    for tensors in (learner.state, learner.rows):
+    for tensors in (learner.state, learner.rows, vars(learner)):
         for name, t in tensors.items():
-            tensors[name] = t.double() if t.is_floating_point() else t
-    learner.rate = learner.rate.double()
-    learner.minus_one = learner.minus_one.double()
+            tensors[name] = t.double() if isinstance(t, Tensor) and t.is_floating_point() else t
     learner._forget_views()
-    learner._offset_cache = None
 
 
 class Explicit:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from kcciol.errors import UserError
-from kcciol.learners.gaussian import Gaussian, fit_prior
+from kcciol.learners.gaussian import Gaussian, GaussianSettings, fit_prior
 from kcciol.learners.model import Head
 from kcciol.learners.ridge import Ridge
 from kcciol.learners.slda import SLDA
@@ -139,6 +139,26 @@ def test_the_gaussian_scores_are_the_predictive_density() -> None:
     expected = torch.trapezoid(w * density, lam) / torch.trapezoid(w, lam)
     got = learner.scores(torch.tensor([[[query]]]))[0, 0, 0].exp()
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=0)
+
+
+def test_the_map_scores_are_log_densities_at_the_mode() -> None:
+    """But for a number that is the same for all classes; classes of unequally many examples, copies of other priors."""
+    priors, counts = ((3.0, 2.0), (0.75, 0.5)), (1, 4, 9)
+    learner = Gaussian(
+        Head(WIDTH), [GaussianSettings(alpha=a, beta=b, form="map") for a, b in priors], keys=range(len(priors))
+    )
+    x, y = data(sum(counts))[0], np.repeat(np.arange(3), counts)
+    feed(learner, x, y)
+    queries = data(seed=5)[0].double()
+    scores = learner.scores(queries.float().expand(2, *queries.shape)).log_softmax(-1)
+    for copy, (alpha, beta) in enumerate(priors):
+        densities = []
+        for c, n in enumerate(counts):
+            mine = x[y == c].double()
+            variance = (beta + (mine - mine.mean(0)).square().sum(0) / 2) / (alpha + n / 2 - 0.5)
+            density = torch.distributions.Normal(mine.mean(0), variance.sqrt()).log_prob(queries)  # type: ignore[no-untyped-call]
+            densities.append(density.sum(-1))
+        torch.testing.assert_close(scores[copy], torch.stack(densities, -1).log_softmax(-1), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("form", ["exact", "map"])

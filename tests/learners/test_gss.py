@@ -165,6 +165,22 @@ def test_who_gives_way_and_how_often() -> None:
 
 
 @models
+def test_a_score_is_one_plus_the_largest_cosine_to_what_is_there(kind: str) -> None:
+    """That of the very first example, which has nothing to be compared with, is 1.1."""
+    learner = make("gss", model_of(kind), compared=7)
+    assert isinstance(learner, GSS)
+    x, y = examples(learner.model, 7)
+    expected = [1.1]
+    for i in range(7):
+        learner.learn(x[i : i + 1], y[i : i + 1])
+        if i:
+            cosines = learner.cosines(x[None, : i + 1], torch.from_numpy(y[None, : i + 1]))
+            expected.append(1 + float(cosines[0, i, :i].max()))
+    assert learner.kept["score"][0].tolist() == pytest.approx(expected, abs=1e-5)
+    assert min(expected) < 1 < max(expected)
+
+
+@models
 def test_scores_are_from_0_to_2_and_a_duplicate_is_refused(kind: str) -> None:
     learner = make("gss", model_of(kind), compared=7)
     assert isinstance(learner, GSS)

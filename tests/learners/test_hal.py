@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.learners.hal import ANCHOR, FEATURE, HAL, LABEL, MADE, MEAN, HALSettings
 from kcciol.learners.learner import Labels
-from kcciol.learners.model import Parameters
+from kcciol.learners.model import Head, Parameters
 from kcciol.learners.ring import COUNT, KEPT, RingLearner
-from tests.learners.battery import examples, feed, make, model_of, same
+from tests.learners.battery import WIDTH, examples, feed, make, model_of, same
 from tests.learners.explicit import Explicit, to_double
 
 models = pytest.mark.parametrize("kind", ["head", "network"])
@@ -90,6 +91,56 @@ def test_the_gradient_is_exact_in_every_row(kind: str) -> None:
                 ends.append(float(objective(true, p, own, strength, rate)))
             slope = sum(float((mine[n] * way[n]).sum()) for n in way)
             assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(slope, rel=1e-5, abs=1e-7)
+
+
+Stream = tuple[Tensor, np.ndarray[Any, Any]]
+
+
+def two_tasks(kind: str) -> tuple[HAL, list[Stream]]:
+    """Two copies before the end of their second task, in float64, and their streams; all that is kept is replayed, all
+    anchors are looked at, and tuning is on all that is kept of earlier tasks."""
+    all_of_it: dict[str, Any] = {"replay": 99, "anchors": 99, "tune_batch": 99, "tune_steps": 3, "anchor_steps": 4}
+    settings = [
+        HALSettings(rate, reserve=3, ring=2, strength=strength, closeness=closeness, anchor_rate=2**-7, **all_of_it)
+        for rate, strength, closeness in ((0.0625, 40.0, 0.5), (0.125, 7.0, 2.0))
+    ]
+    learner = HAL(Head(WIDTH, torch.float64) if kind == "head" else model_of(kind), settings, (3, 8))
+    to_double(learner)
+    x, y = examples(learner.model, 12)
+    x = x.double() if kind == "head" else x
+    streams = [(x, y), (x[np.arange(12) // 2], y[np.arange(12) // 2])]
+    for i in range(12):
+        if i == 6:
+            learner.end_task()
+        learner.learn(torch.stack([xs[i] for xs, _ in streams]), np.array([ys[i] for _, ys in streams]))
+    return learner, streams
+
+
+def ring_of(stream: Stream, classes: list[int]) -> tuple[Tensor, Tensor]:
+    """The last two examples of these classes."""
+    x, y = stream
+    last = np.concatenate([np.flatnonzero(y == c)[-2:] for c in classes])
+    return x[last], torch.from_numpy(y[last])
+
+
+@models
+def test_a_step_descends_on_the_loss_with_the_look_ahead(kind: str) -> None:
+    learner, streams = two_tasks(kind)
+    learner.end_task()
+    before = [Explicit(learner, copy) for copy in range(2)]
+    new, label = torch.stack([x[4] for x, _ in streams]), np.array([y[4] for _, y in streams])
+    learner.learn(new, label)
+    for copy, (true, stream) in enumerate(zip(before, streams, strict=True)):
+        kept, known = ring_of(stream, true.seen.tolist())
+        xs, ys = torch.cat([new[copy : copy + 1], kept]), torch.cat([torch.from_numpy(label[copy : copy + 1]), known])
+        anchors = learner.rows[ANCHOR][copy, true.seen]
+        weights, parts = (torch.full((len(v),), 1 / len(v), dtype=torch.float64) for v in (xs, anchors))
+        setting: Any = learner.settings[copy]
+        p = true.leaves()
+        loss = objective(true, p, (xs, ys, weights, anchors, parts), setting.strength, setting.rate)
+        after = Explicit(learner, copy).parameters
+        for (name, v), g in zip(p.items(), torch.autograd.grad(loss, list(p.values())), strict=True):
+            torch.testing.assert_close(after[name], v.detach() - setting.rate * g, rtol=1e-9, atol=1e-10)
 
 
 @models
@@ -253,6 +304,35 @@ def test_each_step_of_an_anchor_lowers_its_loss(kind: str, monkeypatch: pytest.M
     learner.end_task()
     assert len(seen) == 20
     assert all(later < sooner for sooner, later in pairwise(seen))
+
+
+@models
+def test_an_anchor_is_what_adam_makes_of_the_objective(kind: str) -> None:
+    """A small loss now, a large one after tuning on earlier classes, and features close to those of the class."""
+    learner, streams = two_tasks(kind)
+    before = [Explicit(learner, copy) for copy in range(2)]
+    labels, means, phis = (learner.state[name].clone() for name in (LABEL, MEAN, FEATURE))
+    assert labels.tolist() == [[2, 3], [1, -1]]
+    learner.end_task()
+    for copy, (true, stream) in enumerate(zip(before, streams, strict=True)):
+        setting: Any = learner.settings[copy]
+        x, y = ring_of(stream, [[0, 1], [0]][copy])
+        now, tuned = true.parameters, true.leaves()
+        for _ in range(3):
+            g = torch.autograd.grad(true.losses(tuned, x, y).mean(), list(tuned.values()))
+            tuned = {n: v - setting.rate * d for (n, v), d in zip(tuned.items(), g, strict=True)}
+        for place, label in enumerate(labels[copy].tolist()):
+            if label < 0:
+                continue
+            e, c = means[copy, place].clone().requires_grad_(), torch.tensor([label])
+            adam = torch.optim.Adam([e], lr=2**-7)
+            for _ in range(4):
+                near = F.cosine_similarity(true.model.features(now, e[None, None])[0, 0], phis[copy, place], dim=0)
+                known = true.losses(now, e[None], c) - true.losses(tuned, e[None], c)
+                (e.grad,) = torch.autograd.grad(known.sum() + setting.closeness * (1 - near), e)
+                adam.step()
+            expected = e.detach().clamp(0, 1) if kind == "network" else e.detach()
+            torch.testing.assert_close(learner.rows[ANCHOR][copy, label], expected, rtol=1e-8, atol=1e-8)
 
 
 def test_tuning_on_earlier_tasks_loses_the_last_and_is_undone() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.errors import UserError
@@ -123,6 +125,99 @@ def test_replayed_weights_keep_earlier_tasks_in_the_autoencoder() -> None:
             learner.end_task()
         moved.append(float((first() - before).square().mean()))
     assert moved[1] < 0.5 * moved[0]
+
+
+def test_the_draw_that_is_right_most_often_is_learned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs that are unit vectors; heads that are right on none, on all and on one class."""
+    learner = merlin(draws=3, slots=12)
+    unit = torch.eye(WIDTH)
+    for labels in ([4, 1], [2]):
+        feed(learner, unit[labels], np.array(labels), tasks=False)
+        learner.end_task()
+    asked: list[tuple[Tensor, Tensor]] = []
+
+    def decode(copy: int, mean: Tensor, variance: Tensor, labels: Tensor, count: int, _: torch.Generator) -> Tensor:
+        asked.append((mean, variance))
+        right = F.pad(unit, (0, 1))[labels]  # without biases
+        assert count == 3
+        return vae.to_chunks(torch.stack([right.roll(1, 0), right, torch.zeros_like(right)]), learner.shape.chunk)
+
+    monkeypatch.setattr(learner, "_decode", decode)
+    for task, known in enumerate(([1, 4], [1, 2, 4])):
+        chunks, classes = learner._recall(0, task, torch.Generator())
+        assert classes.tolist() == known
+        assert torch.equal(vae.from_chunks(chunks, WIDTH), unit[known])
+        mean, variance = asked[-1]
+        assert torch.equal(mean, learner.state["prior.mean"][0, task])
+        assert torch.equal(variance, learner.state["prior.logvar"][0, task].exp())
+
+
+def test_a_boundary_learns_each_tasks_weights_under_its_own_prior(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against autograd, where every random number is 1; then the ensemble is decoded from the mean of the priors."""
+    learner = make("merlin", Head(WIDTH, torch.float64), epochs=3, replayed=9, generator_rate=2**-6)
+    assert isinstance(learner, MERLIN)
+    x, y = examples(learner.model, 9, classes=3)
+    feed(learner, x.double(), y)
+    generator = torch.Generator().manual_seed(0)
+    for name in ("prior.mean", "prior.logvar"):
+        learner.state[name].normal_(generator=generator)
+    monkeypatch.setattr(learner, "_normal", lambda _, *shape: torch.ones(shape, dtype=torch.float64))
+    p = {n: t[0].clone() for n, t in learner._known().items()}
+    size = p["parameters.weight"].square().mean().sqrt()
+    for name in ("prior.mean", "prior.logvar"):
+        p[name] = torch.cat([p[name], torch.zeros_like(p[name][:1])])
+
+    def decode(z: Tensor, classes: int) -> Tensor:
+        weights = {n.removeprefix("generator."): t for n, t in p.items()}
+        return vae.decode(weights, z.expand(classes, learner.shape.pieces, -1), p["generator.class"][:classes])
+
+    heads = [decode(p["prior.mean"][t] + (0.5 * p["prior.logvar"][t]).exp(), t + 1) for t in range(2)]
+    heads.append(vae.to_chunks(p["parameters.weight"] / size, learner.shape.chunk))
+    names = [n for n in p if n.startswith("generator.")] + ["prior.mean", "prior.logvar"]
+    optimizer = torch.optim.Adam([p[n].requires_grad_() for n in names], lr=2**-6)
+    for _ in range(3):
+        losses = []
+        for task, head in enumerate(heads):
+            mean, logvar = vae.encode({n.removeprefix("generator."): t for n, t in p.items()}, head.detach())
+            q = torch.distributions.Normal(mean, (0.5 * logvar).exp())
+            prior = torch.distributions.Normal(p["prior.mean"][task], (0.5 * p["prior.logvar"][task]).exp())
+            again = decode(mean + (0.5 * logvar).exp(), len(head))
+            kl = torch.distributions.kl_divergence(q, prior).sum(-1)
+            losses.append((0.5 * (head.detach() - again).square().sum(-1) + kl).flatten())
+        gradients = torch.autograd.grad(torch.cat(losses).mean(), [p[n] for n in names])
+        for name, gradient in zip(names, gradients, strict=True):
+            p[name].grad = gradient
+        optimizer.step()
+    learner.end_task()
+    state = learner.state_dict()
+    for name in names:
+        torch.testing.assert_close(state[name][0], p[name].detach(), rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(state["prior.size"][0, 2], size)
+    assert not state["parameters.weight"].any()
+    z = p["prior.mean"].mean(0) + p["prior.logvar"].exp().mean(0).sqrt()
+    ensemble = vae.from_chunks(decode(z, 3), WIDTH + 1).detach() * state["prior.size"][0].mean()
+    torch.testing.assert_close(learner.heads(0), ensemble.expand(2, -1, -1), rtol=1e-9, atol=1e-10)
+
+
+def test_the_model_of_a_task_and_the_tuning_descend_on_the_cross_entropy_of_the_classes_seen() -> None:
+    """A memory of one slot, so that it is known what tuning draws."""
+    learner = make("merlin", Head(WIDTH, torch.float64), updates=2, rate=0.125, slots=1, tune_steps=3, tune_rate=2**-6)
+    assert isinstance(learner, MERLIN)
+    x, y = examples(learner.model, 4)
+    y, x = np.array([3, 0, 3, 1])[y], x.double()
+    feed(learner, x[:3], y[:3], tasks=False)
+    model = learner.rows["parameters.weight"][0, [0, 3]].clone().requires_grad_()
+    learner.learn(x[2:3], y[2:3])
+    for _ in range(2):
+        loss = F.cross_entropy(F.linear(with_one(x[2:3]), model), torch.tensor([1]))
+        model = (model - 0.125 * torch.autograd.grad(loss, model)[0]).detach().requires_grad_()
+    torch.testing.assert_close(learner.rows["parameters.weight"][0, [0, 3]], model.detach())
+    kept, label = with_one(learner.kept["x"][0]), learner.kept["y"][0] // 3
+    optimizer = torch.optim.Adam([model], lr=2**-6)
+    for _ in range(3):
+        (model.grad,) = torch.autograd.grad(F.cross_entropy(F.linear(kept, model), label), model)
+        optimizer.step()
+    torch.testing.assert_close(learner.tuned(0, learner.heads(0))[0], model.detach())
 
 
 def test_tuning_fits_the_memory_and_only_the_memory_is_read() -> None:

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.learners.model import Head
 from kcciol.learners.podnet import PODNet, PODNetSettings, class_scores, margin_loss, pod_flat, pod_spatial
-from tests.learners.battery import WIDTH, examples, feed, make, network
+from tests.learners.battery import NET, WIDTH, examples, feed, make, network
+from tests.learners.explicit import to_double
 
 
 def podnet(**settings: Any) -> PODNet:
@@ -86,6 +88,120 @@ def test_with_one_class_the_loss_is_the_cross_entropy_and_has_a_gradient() -> No
     assert loss[:, 0].tolist() == pytest.approx([0, 1.6])
     (gradient,) = torch.autograd.grad(loss.sum(), scores)
     assert gradient[:, 0].tolist() == [[0, 0], [1, -1]]
+
+
+# --- whole updates against autograd -----------------------------------------------------------------------------------
+
+Stream = tuple[Tensor, np.ndarray[Any, Any]]
+OWN: list[dict[str, Any]] = [
+    {"rate": 0.125, "tune_rate": 0.25, "margin": 1.5, "spatial": 3.0, "flat": 0.75, "replay_weight": 0.5},
+    {"rate": 0.0625, "tune_rate": 0.5, "margin": 2.0, "spatial": 0.5, "flat": 2.0, "replay_weight": 3.0},
+]
+
+
+def two_streams(**settings: Any) -> tuple[PODNet, list[Stream]]:
+    """Two copies in their third task, the second with fewer classes, in float64, and their streams of 9 examples of
+    which 8 have been learned; all that is kept is replayed."""
+    same: dict[str, Any] = {"slots": 9, "replay": 99, "proxies": 3, "tune_passes": 2, **settings}
+    learner = PODNet(network(), [PODNetSettings(**own, **same) for own in OWN], (3, 8))
+    to_double(learner)
+    x, y = examples(learner.model, 9, classes=3)
+    streams = [(x, y), (x[np.arange(9) // 2], y[np.arange(9) // 2])]
+    for i in range(8):
+        if i in (3, 6):
+            learner.end_task()
+        learner.learn(torch.stack([xs[i] for xs, _ in streams]), np.array([ys[i] for _, ys in streams]))
+    return learner, streams
+
+
+def parameters_of(learner: PODNet, copy: int, prefix: str = "parameters.") -> dict[str, Tensor]:
+    """Those of one copy, free to be differentiated; proxies of the classes that it has seen."""
+    state = {n.removeprefix(prefix): t[copy] for n, t in learner.state_dict().items() if n.startswith(prefix)}
+    seen = int(learner.seen[copy].sum())
+    return {
+        n: (t[:seen] if n == "weight" else t).clone().requires_grad_(t.is_floating_point()) for n, t in state.items()
+    }
+
+
+def maps_of(p: dict[str, Tensor], x: Tensor) -> list[Tensor]:
+    maps = [x.double() / 255]
+    for layer, stride in enumerate(NET.strides, 1):
+        maps.append(F.conv2d(maps[-1], p[f"conv{layer}.weight"], p[f"conv{layer}.bias"], stride).relu())
+    return maps[1:]
+
+
+def features_of(maps: list[Tensor]) -> Tensor:
+    return maps[-1].permute(0, 2, 3, 1).flatten(1)
+
+
+def plain_losses(p: dict[str, Tensor], h: Tensor, y: Tensor, margin: float) -> Tensor:
+    """(m,) of features (m, d)."""
+    unit, proxies = h / h.norm(dim=-1, keepdim=True), p["weight"] / p["weight"].norm(dim=-1, keepdim=True)
+    s = -(unit[:, None, None] - proxies).square().sum(-1)
+    scores, eta, losses = (s.softmax(-1) * s).sum(-1), p["scale"].exp(), []
+    for score, c in zip(scores, y.tolist(), strict=True):
+        others = torch.cat([score[:c], score[c + 1 :]])
+        losses.append((-eta * (score[c] - margin) + (eta * others).exp().sum().log()).clamp_min(0))
+    return torch.stack(losses)
+
+
+def plain_distillation(maps: list[Tensor], old: list[Tensor], spatial: float, flat: float) -> Tensor:
+    apart = []
+    for a, b in zip(maps, old, strict=True):
+        pooled = [torch.cat([m.square().sum(3).flatten(1), m.square().sum(2).flatten(1)], 1) for m in (a, b)]
+        one, two = (v / v.norm(dim=1, keepdim=True) for v in pooled)
+        apart.append((one - two).norm(dim=1).mean())
+    cosine = F.cosine_similarity(features_of(maps), features_of(old), dim=1)
+    return spatial * sum(apart, torch.zeros(())) / len(apart) + flat * (1 - cosine).mean()
+
+
+def descended(p: dict[str, Tensor], names: list[str], loss: Tensor, rate: float) -> dict[str, Tensor]:
+    gradient = dict(zip(names, torch.autograd.grad(loss, [p[n] for n in names]), strict=True))
+    moved = {n: (p[n] - rate * g.clamp(-5, 5)).detach().requires_grad_() for n, g in gradient.items()}
+    assert all(not torch.equal(p[n], moved[n]) for n in names)
+    return p | moved
+
+
+def check(learner: PODNet, copy: int, expected: dict[str, Tensor]) -> None:
+    got = parameters_of(learner, copy)
+    assert got.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(got[name], value, rtol=1e-6, atol=1e-8)  # weights of losses are float32
+
+
+@pytest.mark.parametrize("weighting", ["joint", "additive"])
+@pytest.mark.parametrize("old_proxies", ["trained", "frozen"])
+def test_a_step_descends_on_margin_loss_and_distillation_in_all_parameters(old_proxies: str, weighting: str) -> None:
+    learner, streams = two_streams(old_proxies=old_proxies, weighting=weighting)
+    before = [(parameters_of(learner, c), parameters_of(learner, c, "teacher.")) for c in range(2)]
+    learner.learn(torch.stack([x[8] for x, _ in streams]), np.array([y[8] for _, y in streams]))
+    for copy, ((x, y), (p, teacher)) in enumerate(zip(streams, before, strict=True)):
+        own = OWN[copy]
+        maps, old = maps_of(p, x), maps_of(teacher, x)
+        losses = plain_losses(p, features_of(maps), torch.from_numpy(y), own["margin"])
+        mean = losses.mean() if weighting == "joint" else losses[8] + own["replay_weight"] * losses[:8].mean()
+        n = len(p["weight"])  # one of them is new
+        loss = mean + n**0.5 * plain_distillation(maps, old, own["spatial"], own["flat"])
+        after = descended(p, list(p), loss, own["rate"])
+        if old_proxies == "frozen":
+            after["weight"] = torch.cat([p["weight"][: n - 1], after["weight"][n - 1 :]])
+        check(learner, copy, after)
+
+
+def test_tuning_descends_on_the_margin_loss_of_the_memory_in_proxies_and_scale() -> None:
+    """Two passes, each one step on all that is kept."""
+    learner, streams = two_streams()
+    before = [parameters_of(learner, copy) for copy in range(2)]
+    learner.end_task()
+    for copy, ((x, y), p) in enumerate(zip(streams, before, strict=True)):
+        own, h = OWN[copy], features_of(maps_of(p, x[:8])).detach()
+        for _ in range(2):
+            loss = plain_losses(p, h, torch.from_numpy(y[:8]), own["margin"]).mean()
+            p = descended(p, ["weight", "scale"], loss, own["tune_rate"])
+        check(learner, copy, p)
+
+
+# --- the teacher ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["spatial", "flat"])
