@@ -25,7 +25,14 @@ def test_tables_are_up_to_date() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for name in ("README.md", "docs/protocol.md", "docs/architecture.md", "docs/methods.md", "docs/report.md"):
+    for name in (
+        "README.md",
+        "docs/protocol.md",
+        "docs/architecture.md",
+        "docs/methods.md",
+        "docs/report.md",
+        "docs/reproduce.md",
+    ):
         path = ROOT / name
         for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
             assert target.startswith("https://") or (path.parent / target).exists(), f"{name}: {target}"
