@@ -27,15 +27,14 @@ def _shift(x: Tensor, by: int) -> Tensor:
 
 
 def keyed(*numbers: Tensor | int) -> Tensor:
-    """One key for each place of the numbers, which are broadcast against each other.
+    """One key for each place of the numbers, which are broadcast against each other; one of them at least is a tensor.
 
     >>> bool(keyed(torch.tensor(1), 2) == keyed(torch.tensor(2), 1))
     False
     """
-    key = torch.zeros((), dtype=torch.int64)
+    device = next(number.device for number in numbers if isinstance(number, Tensor))
+    key = torch.zeros((), dtype=torch.int64, device=device)  # there from the start: a graph cannot copy from the host
     for number in numbers:
-        if isinstance(number, Tensor):
-            key = key.to(number.device)
         key = _mix(key * _KEY + number + 1)
     return key
 

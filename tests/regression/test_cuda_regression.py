@@ -1,0 +1,83 @@
+"""What must hold of regression on a GPU: the kernels' inner loop, the step as a graph, the same numbers as a CPU's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from kcciol.config import EngineConfig, PhaseConfig
+from kcciol.engine.execute import executor
+from kcciol.regression import network
+from kcciol.regression.functions import Functions, draw
+from kcciol.regression.network import Network
+from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
+from kcciol.regression.step import MetaStep
+from kcciol.regression.train import masks, train
+
+pytestmark = pytest.mark.cuda
+
+CONFIG = RegressionConfig(
+    sine=SineConfig(functions=40, novel=20, slots=5, batches=4, batch=32, query=8, count=2),
+    net=WidthConfig(width=70, features=130, theta=3, W=3),
+    milestones=(4,),
+    phase1=PhaseConfig(steps=8, alpha=3e-3, beta=1e-3),
+    phase2=PhaseConfig(steps=4, alpha=3e-3, beta=1e-4, gamma=1e-4),
+    phase3=PhaseConfig(steps=4, alpha=3e-3, beta=1e-4, lam=1e-3),
+    engine=EngineConfig(checkpoint_every=5, log_every=2),
+)
+
+
+def test_the_same_trajectories_are_drawn() -> None:
+    seeds = torch.tensor([1, 5])
+    here = draw(Functions.drawn(seeds, 40), CONFIG.sine, seeds, torch.tensor(9), 2)
+    seeds = seeds.cuda()
+    there = draw(Functions.drawn(seeds, 40), CONFIG.sine, seeds, torch.tensor(9, device="cuda"), 2)
+    assert torch.equal(here.chosen, there.chosen.cpu())
+    torch.testing.assert_close(here.x, there.x.cpu())
+    torch.testing.assert_close(here.y, there.y.cpu(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_kernels_learn_as_the_plain_loop_does(exact: bool) -> None:
+    from kcciol.kernels import regression_triton
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.manual_seed(0)
+    B, T, n, d, h = 6, 40, 32, 900, 300
+    W = [(torch.randn(B, h, d) / 20, torch.zeros(B, h)), (torch.randn(B, h, h) / 12, torch.zeros(B, h))]
+    W.append((torch.randn(B, 1, h) / 12, torch.zeros(B, 1)))
+    W = [(w.cuda(), b.cuda()) for w, b in W]
+    z, y = torch.randn(B, T, n, d, device="cuda").relu(), torch.randn(B, T, n, device="cuda")
+    alpha = torch.full((B, 1, 1), 3e-3, device="cuda")
+    fast, plain = regression_triton.learn(W, z, y, alpha, exact), network.learn(W, z, y, alpha)
+    bound = 1e-4 if exact else 2e-2
+    for (w, b), (w2, b2) in zip(fast, plain, strict=True):
+        torch.testing.assert_close(w, w2, rtol=bound, atol=bound)
+        torch.testing.assert_close(b, b2, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_graph_does_what_single_kernels_do(number: int) -> None:
+    members = [replace(CONFIG, seed=s) for s in (0, 1, 2)]
+    net = Network(CONFIG.net, 6)
+    ends = []
+    for graph in (True, False):
+        Theta = torch.stack([net.init(m.seed) for m in members]).cuda()
+        step = MetaStep(net, members, number, Theta, masks(net, Theta, members) if number == 3 else None)
+        execute = executor(step, step.state, step.counters, graph)
+        for _ in range(4):
+            execute()
+        assert int(step.step) == 4
+        ends.append(Theta.clone())
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-6)
+
+
+def test_a_gpu_trains_as_a_cpu_does_and_twice_the_same_bits(tmp_path: Path) -> None:
+    gpu, cpu = (replace(CONFIG, engine=replace(CONFIG.engine, device=d)) for d in ("cuda", "cpu"))
+    whole = train([gpu], tmp_path / "gpu", quiet=True)
+    here = train([cpu], tmp_path / "cpu", quiet=True)
+    torch.testing.assert_close(whole.cpu(), here, rtol=2e-2, atol=2e-3)
+    assert torch.equal(train([gpu], tmp_path / "again", quiet=True), whole)
