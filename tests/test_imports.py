@@ -15,6 +15,7 @@ LEVELS = [
     ["quickstart", "reproduce"],
     ["measure", "bench", "compare", "report"],
     ["representation", "regression"],
+    ["together"],
     ["evaluation"],
     ["learners", "meta"],
     ["engine"],

@@ -13,9 +13,9 @@ from torch.func import functional_call
 from kcciol.regression import network
 from kcciol.regression.functions import Batch, Functions, draw
 from kcciol.regression.network import Network
-from kcciol.regression.noise import keyed, uniform
 from kcciol.regression.outer import meta_gradient
 from kcciol.regression.settings import SineConfig, WidthConfig
+from kcciol.together.noise import keyed, uniform
 
 SINE = SineConfig(functions=7, novel=6, slots=3, batches=2, batch=4, query=2, count=2)
 NET = WidthConfig(width=6, features=8, theta=2, W=3)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kcciol.regression.noise import keyed, uniform
 from kcciol.regression.settings import SineConfig
+from kcciol.together.noise import keyed, uniform
 
 _TRAIN, _NOVEL, _CHOICE, _PLACES = range(4)  # purposes of random numbers
 REACH = 5.0  # z is within plus or minus this

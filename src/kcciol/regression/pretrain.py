@@ -13,8 +13,8 @@ from kcciol.kernels import BETA1, BETA2, EPS
 from kcciol.regression import network
 from kcciol.regression.functions import REACH, Functions, inputs
 from kcciol.regression.network import Network
-from kcciol.regression.noise import keyed, uniform
 from kcciol.regression.settings import SineConfig, WidthConfig
+from kcciol.together.noise import keyed, uniform
 
 OUTPUTS, BATCH = 30, 256
 MILESTONES, DECAY = (5000, 8000), 0.2

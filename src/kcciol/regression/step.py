@@ -14,8 +14,7 @@ from kcciol.regression.functions import Functions, draw
 from kcciol.regression.network import Layer, Network
 from kcciol.regression.outer import Learn, meta_gradient
 from kcciol.regression.settings import RegressionConfig
-
-BLOCK = 250  # steps whose metrics are kept on the device
+from kcciol.together.train import BLOCK
 
 
 class MetaStep:

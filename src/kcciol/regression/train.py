@@ -1,179 +1,34 @@
-"""Algorithm 1 for regression: three phases of all members together, in one folder that can be resumed.
-
-members.json             the members' configs
-metrics.jsonl            a line every engine.log_every steps, a number for each member
-checkpoint.safetensors   where to resume
-phase1.safetensors ...   Theta (M, length) after each phase
-"""
+"""Regression as a kind of problem for members that train together."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from kcciol.atomic import replacing, share, write_json
-from kcciol.config import EngineConfig, PhaseConfig, from_dict, to_dict
-from kcciol.engine.execute import executor, pick_device, set_precision
-from kcciol.engine.progress import TrainingBar
-from kcciol.engine.record import record
-from kcciol.engine.stop import Stopped, StopRequest, watch_signals
-from kcciol.errors import UserError
-from kcciol.meta.mask import get_mask
 from kcciol.regression.network import Network
 from kcciol.regression.settings import RegressionConfig
-from kcciol.regression.step import BLOCK, MetaStep
+from kcciol.regression.step import MetaStep
+from kcciol.together import train as together
+from kcciol.together.train import Kind, State, masks
 
+__all__ = ["KIND", "load", "masks", "train"]
 
-@dataclass
-class State:
-    """Where a run stands."""
-
-    phase: int
-    step: int
-    tensors: dict[str, Tensor]  # Theta; while a phase runs also Adam's m and v, and perhaps mask
-
-
-@dataclass(frozen=True)
-class Run:
-    """What all phases have in common."""
-
-    members: Sequence[RegressionConfig]
-    net: Network
-    out: Path
-    Theta: Tensor  # (M, length), changed in place
-    bar: TrainingBar
-    stop: StopRequest
-
-    def save(self, path: Path, phase: int, step: int, tensors: dict[str, Tensor]) -> None:
-        save(path, [to_dict(m) for m in self.members], State(phase, step, tensors))
+KIND = Kind(
+    RegressionConfig,
+    lambda config: Network(config.net, config.sine.slots + 1),
+    MetaStep,
+    ("loss", "constraint", "diverged"),
+    ("decay", "milestones"),
+)
 
 
 def train(members: Sequence[RegressionConfig], out: Path, resume: bool = False, quiet: bool = False) -> Tensor:
     """Meta-train the members and leave everything in the folder `out`; Theta (M, length) at the end."""
-    check_alike(members)
-    first = members[0]
-    net = Network(first.net, first.sine.slots + 1)
-    device = pick_device(first.engine.device)
-    set_precision(first.engine, device)
-    if resume:
-        found, at = load(out / "checkpoint.safetensors")
-        if [_identity(m) for m in found] != [_identity(m) for m in members]:
-            raise UserError(f"The run in {out} has other settings: resume it with the same, or choose another folder.")
-    else:
-        if (out / "members.json").exists():
-            raise UserError(f"There is a run in {out} already: resume it, or choose another folder.")
-        at = State(1, 0, {"Theta": torch.stack([net.init(m.seed) for m in members])})
-        out.mkdir(parents=True, exist_ok=True)
-        save(out / "checkpoint.safetensors", [to_dict(m) for m in members], at)
-        write_json(out / "members.json", {"members": [to_dict(m) for m in members], "record": record()})
-    Theta = at.tensors["Theta"].to(device)
-    with TrainingBar(tuple(p.steps for p in first.phases), quiet) as bar, watch_signals() as stop:
-        run = Run(members, net, out, Theta, bar, stop)
-        for number in (1, 2, 3):
-            if number >= at.phase and first.phases[number - 1].steps:
-                _run_phase(run, number, at if at.phase == number and at.step else None)
-    return Theta
-
-
-def _run_phase(run: Run, number: int, resumed: State | None) -> None:
-    """Algorithm 2, over and over."""
-    members, Theta = run.members, run.Theta
-    engine, steps = members[0].engine, members[0].phases[number - 1].steps
-    on_gpu = Theta.is_cuda
-    mask = masks(run.net, Theta, members) if any(m.phases[number - 1].lam for m in members) else None
-    step, done = MetaStep(run.net, members, number, Theta, mask), 0
-    if resumed:
-        done = resumed.step
-        for tensor, name in ((step.m, "m"), (step.v, "v"), (mask, "mask")):
-            if tensor is not None:
-                tensor.copy_(resumed.tensors[name])
-    if done == steps:
-        return
-    step.step.fill_(done)
-    execute = executor(step, step.state, step.counters, on_gpu and engine.graph)
-    run.bar.start(number, done)
-    while done < steps:
-        periods = (BLOCK, engine.checkpoint_every, engine.log_every, 50 if on_gpu else 1)
-        n = min(steps, *(done - done % period + period for period in periods)) - done
-        for _ in range(n):
-            execute()
-        slot, done = done % BLOCK, done + n
-        values = step.metrics[slot : slot + n].mean(0).cpu()
-        run.bar.update(number, done, float(values[0].mean()))
-        if done % engine.log_every == 0 or done == steps:
-            _log(run.out, number, done, values)
-        stopped = run.stop.signal_number
-        if done % engine.checkpoint_every == 0 or done == steps or stopped is not None:
-            if not bool(Theta.isfinite().all()):
-                raise UserError(f"Theta is no longer finite in phase {number} near step {done}: lower its rates.")
-            if done == steps:
-                run.save(run.out / f"phase{number}.safetensors", number, done, {"Theta": Theta})
-            tensors = {"Theta": Theta, "m": step.m, "v": step.v} | ({} if mask is None else {"mask": mask})
-            run.save(run.out / "checkpoint.safetensors", number, done, tensors)
-        if stopped is not None:
-            raise Stopped(stopped, f"Stopped in phase {number} after step {done}, and saved there.")
-
-
-def masks(net: Network, Theta: Tensor, members: Sequence[RegressionConfig]) -> Tensor:
-    """Algorithm 3 for each member."""
-    return torch.stack([get_mask(net.layout, one, m.mask) for one, m in zip(Theta, members, strict=True)])
-
-
-def check_alike(members: Sequence[RegressionConfig]) -> None:
-    """Refuse members that cannot take their steps together."""
-    if not members:
-        raise UserError("There is nothing to train: give at least one member.")
-
-    def shared(config: RegressionConfig) -> RegressionConfig:
-        steps = {f"phase{i}": PhaseConfig(steps=p.steps) for i, p in enumerate(config.phases, 1)}
-        return replace(config, seed=0, mask=members[0].mask, decay=0.0, milestones=(), **steps)  # type: ignore[arg-type]
-
-    for member in members[1:]:
-        if shared(member) != shared(members[0]):
-            raise UserError(
-                "Members that train together may differ in seed, mask, decay, milestones and the phases' rates, gamma "
-                "and lambda only."
-            )
-
-
-def _identity(config: RegressionConfig) -> RegressionConfig:
-    """What must be the same to go on: where and how it is computed may change."""
-    return replace(config, engine=EngineConfig())
-
-
-def _log(out: Path, phase: int, step: int, values: Tensor) -> None:
-    line: dict[str, Any] = {"phase": phase, "step": step}
-    line |= {k: v.tolist() for k, v in zip(("loss", "constraint", "diverged"), values, strict=True)}
-    with (out / "metrics.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
-
-
-def save(path: Path, members: list[dict[str, Any]], state: State) -> None:
-    """A state of training as one file."""
-    meta = json.dumps({"members": members, "phase": state.phase, "step": state.step})
-    tensors = {name: t.detach().cpu().contiguous() for name, t in state.tensors.items()}
-    with replacing(path) as beside:
-        save_file(tensors, beside, metadata={"kcciol": meta})
-        share(beside)
+    return together.train(KIND, members, out, resume, quiet)
 
 
 def load(path: Path) -> tuple[list[RegressionConfig], State]:
-    """Such a file."""
-    if not path.is_file():
-        raise UserError(f"There is no checkpoint {path}.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            meta: dict[str, Any] = json.loads((file.metadata() or {}).get("kcciol", "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        members = [from_dict(RegressionConfig, member) for member in meta["members"]]
-        return members, State(meta["phase"], meta["step"], tensors)
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"The checkpoint {path} is damaged or of another kind ({error}): use another one.") from None
+    """A checkpoint, or the state at the end of a phase."""
+    return together.load(KIND, path)
