@@ -14,7 +14,7 @@ LEVELS = [
     ["cli"],
     ["quickstart", "reproduce"],
     ["measure", "bench", "compare", "report"],
-    ["representation", "regression"],
+    ["representation", "regression", "generation"],
     ["together"],
     ["evaluation"],
     ["learners", "meta"],

@@ -1,0 +1,51 @@
+"""Generation as a kind of problem for members that train together."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from kcciol.data.classset import ClassSet
+from kcciol.engine.execute import pick_device
+from kcciol.errors import UserError
+from kcciol.generation.network import Networks
+from kcciol.generation.settings import GenerationConfig
+from kcciol.generation.step import Images, MetaStep
+from kcciol.together import train as together
+from kcciol.together.train import Kind, State
+
+
+def kind(base: ClassSet, labels: Sequence[int], device: str = "auto") -> Kind:
+    """The problem on these base classes, whose images show these labels."""
+    if len(labels) != len(base):
+        raise UserError(f"There are {len(base)} base classes, but {len(labels)} labels for them.")
+    images = Images.of(base, labels, pick_device(device))
+    pixels = math.prod(base.image_shape)
+    return Kind(
+        GenerationConfig,
+        lambda config: Networks(config.gan, pixels),
+        functools.partial(MetaStep, images),
+        ("critic", "generator", "constraint"),
+    )
+
+
+def train(
+    members: Sequence[GenerationConfig],
+    base: ClassSet,
+    labels: Sequence[int],
+    out: Path,
+    resume: bool = False,
+    quiet: bool = False,
+) -> Tensor:
+    """Meta-train the members and leave everything in the folder `out`; Theta (M, length) at the end."""
+    device = members[0].engine.device if members else "cpu"
+    return together.train(kind(base, labels, device), members, out, resume, quiet)
+
+
+def load(base: ClassSet, labels: Sequence[int], path: Path) -> tuple[list[GenerationConfig], State]:
+    """A checkpoint, or the state at the end of a phase."""
+    return together.load(kind(base, labels, "cpu"), path)
