@@ -26,7 +26,7 @@ def plan(runs: Path, *parts: str, **more: Any) -> Plan:
 def test_names_stand_for_parts() -> None:
     assert studies_of(("table1", "table5", "table1")) == {"omniglot": ("table1", "table5")}
     assert studies_of(("cifar100",)) == {"cifar100": ("table3",)}
-    assert set(studies_of(("all",))) == {*runner.STUDIES, "sine"}
+    assert set(studies_of(("all",))) == {*runner.STUDIES, "sine", "mnist"}
     with pytest.raises(UserError, match="no experiment 'table9'"):
         studies_of(("table9",))
 

@@ -17,7 +17,7 @@ from kcciol.compare import with_record
 from kcciol.config import to_dict
 from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
-from kcciol.reproduce import colour, omniglot, sine
+from kcciol.reproduce import colour, gan, omniglot, sine
 from kcciol.reproduce.frames import Found
 from kcciol.reproduce.study import Bench, Cell, Study, Where, trained_seconds, what_matters
 
@@ -32,9 +32,13 @@ class Whole:
     make: Callable[[Where, Sequence[int]], None]
     paths: Callable[[Where, Sequence[int]], list[Path]]
     tables: Callable[[Where, Sequence[int]], dict[str, Any]]
+    draw: Callable[[Where, Sequence[int], Path], list[Path]] | None = None
 
 
-WHOLES = {"sine": Whole(("table4",), sine.make, sine.paths, sine.tables)}
+WHOLES = {
+    "sine": Whole(("table4",), sine.make, sine.paths, sine.tables),
+    "mnist": Whole(("gan",), gan.make, gan.paths, gan.tables, gan.draw),
+}
 PARTS = {name: tuple(study.parts) for name, study in STUDIES.items()} | {n: w.parts for n, w in WHOLES.items()}
 
 
@@ -251,7 +255,9 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> list[Path]:
         log.parent.mkdir(parents=True, exist_ok=True)
         write_json(log, [*spent, {"seconds": seconds, "jobs": plan.jobs}])
         if name in WHOLES:
-            made = WHOLES[name].tables(plan.where, plan.seeds)
+            made, picture = WHOLES[name].tables(plan.where, plan.seeds), WHOLES[name].draw
+            if picture is not None:
+                written += picture(plan.where, plan.seeds, out)
         else:
             found, draw = gather(plan, STUDIES[name]), STUDIES[name].draw
             made = STUDIES[name].frames(found)

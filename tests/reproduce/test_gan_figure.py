@@ -1,0 +1,33 @@
+"""The figure of the GAN, rehearsed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from kcciol.reproduce import gan
+from kcciol.reproduce.study import Where
+
+
+def test_digits_learned_in_sequence_become_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = Where(runs=tmp_path / "runs", tiny=True)
+    assert gan.draw(where, (0, 1), tmp_path) == []
+    gan.make(where, (0, 1))
+    assert "4 members trained" in capsys.readouterr().out
+    gan.make(where, (0, 1))
+    assert capsys.readouterr().out == ""
+    (path,) = gan.draw(where, (0, 1), tmp_path)
+    figure = json.loads(path.read_text())
+    assert len(figure["numbers"]) == 3 * len(gan.COLUMNS) * len(gan.RATES)
+    assert [len(row) for row in figure["data"]["kcciol"][1]["0.001"]] == [1, 2, 3]
+    if "image" in figure:
+        assert (path.parent / figure["image"]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_classifier_tells_real_images_apart() -> None:
+    judge, right = gan.classifier(gan.data_of(Where(tiny=True)), torch.device("cpu"), epochs=20)
+    assert right > 50
+    assert judge(torch.zeros(2, 144)).shape == (2, 10)
