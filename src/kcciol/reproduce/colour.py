@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from kcciol.compare import Trained
 from kcciol.config import Config
-from kcciol.reproduce import cells, frames
+from kcciol.reproduce import cells, figures, frames
 from kcciol.reproduce.study import Cell, Column, Sizes, Study
 
 
@@ -130,6 +130,7 @@ MINI_IMAGENET = Study(
     {"table7": tuple(STARTS)},
     mini_tables,
     LONGEST,
+    lambda found, out: figures.constrained(found["table2"], "held-mini-imagenet", "mini-ImageNet", out),
 )
 CIFAR100 = Study(
     "cifar100",
@@ -139,4 +140,5 @@ CIFAR100 = Study(
     {},
     cifar_tables,
     LONGEST,
+    lambda found, out: figures.constrained(found["table3"], "held-cifar100", "CIFAR-100", out),
 )

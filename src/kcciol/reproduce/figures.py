@@ -24,6 +24,7 @@ from kcciol.errors import UserError
 from kcciol.evaluation import evaluate
 from kcciol.meta.mask import get_mask
 from kcciol.representation import Representation
+from kcciol.reproduce.frames import by_classes
 from kcciol.reproduce.study import Bench, Cell
 
 DELTAS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -202,6 +203,39 @@ def draw(found: Mapping[str, Mapping[str, list[dict[str, Any]]]], out: Path) -> 
     return written
 
 
+def constrained(found: Mapping[str, Mapping[str, list[dict[str, Any]]]], name: str, what: str, out: Path) -> list[Path]:
+    """figures/NAME.json and NAME.png: accuracy over classes of `kcciol`, which holds the important parameters, and of
+    `kcciol-o`, which holds all of them."""
+    rows = by_classes({c: found[c]["adam"] for c in ("kcciol", "kcciol-o") if "adam" in found.get(c, {})})
+    if not rows or any(len(row) < 2 for row in rows.values()):
+        return []
+    numbers = {f"{c}, {n} classes": cell["mean"] for n, row in rows.items() for c, cell in row.items()}
+    path = out / "figures" / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure: dict[str, Any] = {
+        "title": f"Half or all of the parameters held, {what}",
+        "caption": "Accuracy on held-out images of novel classes: KCCIOL holds the important half, KCCIOL-o all.",
+        "numbers": numbers,
+        "data": {
+            n: {c: {k: cell[k] for k in ("mean", "ci95", "n")} for c, cell in row.items()} for n, row in rows.items()
+        },
+        "made": {c: {k: found[c]["adam"][0][k] for k in ("config", "record")} for c in ("kcciol", "kcciol-o")},
+    }
+    if picture("lines", rows, path.with_suffix(".png")):
+        figure["image"] = f"{name}.png"
+    write_json(path, figure)
+    return [path]
+
+
+def _lines(axes: Any, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    for column in next(iter(rows.values())):
+        cells = [row[column] for row in rows.values()]
+        means, spread = [c["mean"] for c in cells], [c["ci95"] or 0 for c in cells]
+        axes[0].errorbar([int(n) for n in rows], means, yerr=spread, marker="o", capsize=3, label=column)
+    axes[0].set(xlabel="classes", ylabel="accuracy, %")
+    axes[0].legend()
+
+
 def _data(result: Mapping[str, Any]) -> dict[str, Any]:
     left_out = ("config", "record", "spec", "cell_seconds", "trained_seconds", "numbers")
     return {k: v for k, v in result.items() if k not in left_out}
@@ -275,4 +309,11 @@ def _masking(axes: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
     axes[0].legend()
 
 
-PICTURES = {"weights": _weights, "activations": _activations, "tsne": _tsne, "prune": _prune, "masking": _masking}
+PICTURES = {
+    "lines": _lines,
+    "weights": _weights,
+    "activations": _activations,
+    "tsne": _tsne,
+    "prune": _prune,
+    "masking": _masking,
+}

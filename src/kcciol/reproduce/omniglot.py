@@ -141,5 +141,5 @@ STUDY = Study(
     {"table5": tuple(STARTS), "table6": tuple(STARTS), "figures": tuple(figures.FIGURES)},
     tables,
     ("kcciol", "pretrained", "scratch", "anml", "oml-same", "mrcl-same", "maml-rep-same"),
-    figures.draw,
+    lambda found, out: figures.draw(found["figures"], out),
 )

@@ -261,8 +261,8 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> list[Path]:
         else:
             found, draw = gather(plan, STUDIES[name]), STUDIES[name].draw
             made = STUDIES[name].frames(found)
-            if draw is not None and found["figures"]:
-                written += draw(found["figures"], out)
+            if draw is not None:
+                written += draw(found, out)
         for table, values in made.items():
             path = out / f"{table}.json"
             write_json(path, values | {"device_seconds": json.loads(log.read_text())})

@@ -84,7 +84,7 @@ class Study:
     longest: tuple[str, ...] = ()
     """Columns to begin with, when several are made at once."""
     draw: Callable[[Mapping[str, Any], Path], list[Path]] | None = None
-    """From the cells of the part `figures` to pictures in a folder."""
+    """From the same to pictures in a folder."""
 
 
 @dataclass(frozen=True)
