@@ -34,7 +34,10 @@ class Representation:
 
     @torch.no_grad()
     def features(self, images: Tensor, batch: int = 256) -> Tensor:
-        """Images (..., c, h, w) uint8 -> features (..., d) float32, on the representation's device."""
+        """Images (..., c, h, w), bytes from 0 to 255, -> features (..., d) float32, on the representation's device."""
+        images = torch.as_tensor(images)
+        if images.dtype != torch.uint8:
+            raise UserError(f"Images must be bytes from 0 to 255 (torch.uint8), not {images.dtype}: convert them.")
         shape = tuple(images.shape[-3:])
         if shape != self.problem.encoder.image_shape:
             raise UserError(
@@ -44,10 +47,11 @@ class Representation:
         encoder, theta = self.problem.encoder, self.problem.theta(self.Theta)
         flat = images.reshape(-1, *shape)
         parts = []
-        for some in torch.split(flat, batch):
+        for some in torch.split(flat, batch) if len(flat) else ():
             rows = encoder.rows(some.to(self.Theta.device))
             parts.append(encoder.forward(theta, encoder.patches(rows, self.Theta.dtype))[0])
-        return torch.cat(parts).view(*images.shape[:-3], encoder.features)
+        found = torch.cat(parts) if parts else self.Theta.new_zeros(0, encoder.features)
+        return found.view(*images.shape[:-3], encoder.features)
 
     def refuse_known(self, classes: ClassSet, split: str) -> None:
         """Classes that it was trained on are not novel."""

@@ -12,6 +12,7 @@ def test_everything_is_rehearsed(tmp_path: Path) -> None:
     out = tmp_path / "results"
     words = ["reproduce", "all", "--preset", "tiny", "--seeds", "0", "--jobs", "2"]
     assert cli.main([*words, "--runs", str(tmp_path / "runs"), "--out", str(out)]) == 0
+    assert json.loads((out / "heads.json").read_text())["rows"]
     tables = {path.stem for path in out.glob("*.json")}
     assert tables == {*(f"table{i}" for i in range(1, 8)), "heads"}
     figures = {path.stem for path in (out / "figures").glob("*.json")}

@@ -45,7 +45,10 @@ def test_cells_are_made_once_and_become_tables(tmp_path: Path, capsys: pytest.Ca
     cell = table["rows"]["3"]["kcciol"]
     assert cell["n"] == len(cell["by_trajectory"]) == 2
     assert len(cell["choice"]) == len(cell["by_seed"]) == 1
-    assert table["rows"]["10"]["paper: kcciol"]["mean"] == 95.4
+    assert table["title"].startswith("Rehearsal")
+    assert not any(column.startswith("paper") for row in table["rows"].values() for column in row)
+    real = frames.frame("table1", {}, gather(wanted, OMNIGLOT)["table1"])
+    assert real["rows"]["10"]["paper: kcciol"]["mean"] == 95.4
     assert table["seeds"] == {"kcciol": [0], "lambda0": [0]}
     assert table["training_seconds"]["kcciol"][0] > 0
     assert table["device_seconds"] == [{"seconds": 3.0, "jobs": 1}]
@@ -99,6 +102,11 @@ def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
         make(wanted)
+    damages: list[Any] = [[], {k: v for k, v in cell.items() if k != "record"}]
+    for damaged in damages:
+        path.write_text(json.dumps(damaged))
+        with pytest.raises(UserError, match="cannot be read"):
+            make(wanted)
 
 
 def test_several_processes_make_the_same(tmp_path: Path) -> None:
@@ -111,15 +119,23 @@ def test_several_processes_make_the_same(tmp_path: Path) -> None:
         assert one[column]["by_trajectory"] == two[column]["by_trajectory"]
 
 
-def test_mistakes_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in (
         ([], "needs the name of an experiment"),
         (["table9"], "no experiment 'table9'"),
         (["table1", "--columns", "oil"], "no representation 'oil'"),
         (["table1", "--jobs", "0"], "--jobs must be at least 1"),
+        (["table1", "--minutes", "nan"], "--minutes above 0"),
+        (["table1", "--seeds"], "one or more numbers"),
+        (["table4", "--columns", "oml"], "has no --columns"),
+        (["table1", "--root", "/nope"], "does not exist"),
+        (["figures", "--preset", "tiny", "--seeds", "5"], "Nothing of this"),
     ):
-        assert cli.main(["reproduce", *words]) == 2
+        assert cli.main(["reproduce", *words, "--runs", str(tmp_path / "r"), "--out", str(tmp_path / "o")]) == 2
         assert said in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert cli.main(["reproduce", "table1", "--out", str(tmp_path / "file"), "--runs", str(tmp_path / "r")]) == 2
+    assert "choose another --out" in capsys.readouterr().err
 
 
 def test_rivals_get_the_same_chance() -> None:

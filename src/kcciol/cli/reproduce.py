@@ -27,9 +27,9 @@ class ReproduceOptions:
     root: str = ""
     """Where the data lie; by default the folder that the environment variable KCCIOL_DATA names, else ./data."""
     runs: Path = Path("runs/reproduce")
-    """Where representations and measurements are kept."""
+    """Where representations and measurements are kept (of a rehearsal: runs/rehearsal)."""
     out: Path = Path("results")
-    """The folder for the tables."""
+    """The folder for the tables (of a rehearsal: runs/rehearsal/results)."""
     preset: Literal["paper", "tiny"] = "paper"
     """tiny: a rehearsal of everything on drawn characters, in minutes on a CPU; its numbers mean nothing."""
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -58,16 +58,30 @@ def reproduce(words: Sequence[str]) -> int:
     if not options.names:
         there = [*runner.PARTS, *(part for parts in runner.PARTS.values() for part in parts)]
         raise UserError(f"kcciol reproduce needs the name of an experiment: all, {', '.join(there)}.")
-    if options.jobs < 1 or options.minutes <= 0:
+    if options.jobs < 1 or not options.minutes > 0:
         raise UserError("--jobs must be at least 1 and --minutes above 0.")
+    if not options.seeds or min(options.seeds) < 0:
+        raise UserError("--seeds must be one or more numbers of 0 or more.")
     if options.gpus < 0:
         raise UserError(f"--gpus is {options.gpus}, but must be 0 or more.")
     parts = runner.studies_of(options.names)
     known = {column for name in parts if name in runner.STUDIES for column in runner.STUDIES[name].columns}
+    if options.columns and not known:
+        raise UserError("What is asked for is made in one go, so it has no --columns to choose from: leave them out.")
     if wrong := [c for c in options.columns if c not in known]:
         raise UserError(f"There is no representation {wrong[0]!r} here; there are: {', '.join(sorted(known))}.")
     began = time.monotonic()
-    where = Where(options.root, options.runs, options.preset == "tiny")
+    tiny, runs, tables = options.preset == "tiny", options.runs, options.out
+    if tiny and runs == ReproduceOptions.runs:
+        runs = Path("runs/rehearsal")
+    if tiny and tables == ReproduceOptions.out:
+        tables = Path("runs/rehearsal/results")
+    for folder, flag in ((runs, "--runs"), *(((tables, "--out"),) if options.tables else ())):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"The folder {folder} cannot be made ({error.strerror}): choose another {flag}.") from None
+    where = Where(options.root, runs, tiny)
     until = began + 60 * options.minutes
     plan = runner.Plan(where, parts, options.seeds, options.columns, options.jobs, until, options.ray, options.gpus)
     try:
@@ -76,8 +90,11 @@ def reproduce(words: Sequence[str]) -> int:
         terminal.print(f"{stopped} Call again to go on.")
         return stopped.exit_code
     if options.tables:
-        for path in runner.write_tables(plan, options.out, time.monotonic() - began):
+        for path in runner.write_tables(plan, tables, time.monotonic() - began):
             terminal.print(f"wrote {path}")
     for name in failed:
         terminal.print(f"failed: {name}")
+    if not failed and (left := sum(not path.exists() for path in runner.every_path(plan))):
+        terminal.print(f"{left} cells are not made yet: call again to go on.")
+        return 3
     return 1 if failed else 0

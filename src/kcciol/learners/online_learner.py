@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,14 +34,21 @@ class OnlineLearner:
     'cat'
     """
 
-    def __init__(self, name: str, width: int, settings: Settings | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, name: str, width: int, settings: Settings | Mapping[str, Any] | None = None, seed: int = 0
+    ) -> None:
+        """settings: the learner's own, or a dictionary like {"rate": 0.1}; what is not in it keeps its default."""
+        if isinstance(width, np.integer):
+            width = int(width)
         if type(width) is not int or not 1 <= width < 2**24:
             raise UserError(f"width is {width!r}, but must be a whole number of at least 1 (and below 2^24).")
         if not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise UserError(f"seed is {seed!r}, but must be a whole number of 0 or more (and below 2^63).")
         method = learner_type(name)
         self.name, self.width, self.seed = name, width, seed
-        self.settings = settings if settings is not None else method.settings_type()
+        if settings is None or isinstance(settings, Mapping):
+            settings = from_dict(method.settings_type, settings or {}, name)
+        self.settings: Settings = settings
         if not isinstance(self.settings, method.settings_type):
             raise UserError(
                 f"These are settings of another learner than {name!r}: use {method.settings_type.__name__}."

@@ -35,6 +35,17 @@ def frame(name: str, rows: Rows, found: Found) -> dict[str, Any]:
     return {**about, "metric": "accuracy % on held-out images", "columns": columns, "rows": rows, **believe(found)}
 
 
+def rehearsed(table: dict[str, Any]) -> dict[str, Any]:
+    """A table of a rehearsal: it says so, and has none of the paper's numbers beside it."""
+    rows = {
+        row: {column: cell for column, cell in cells.items() if not column.startswith("paper: ")}
+        for row, cells in table["rows"].items()
+    }
+    columns = [column for column in table.get("columns", []) if not column.startswith("paper: ")]
+    title = f"Rehearsal, numbers mean nothing: {table['title']}"
+    return table | {"title": title, "rows": {row: cells for row, cells in rows.items() if cells}, "columns": columns}
+
+
 def believe(found: Found) -> dict[str, Any]:
     """Settings, record and time of each column."""
     first = {column: next(iter(cells.values())) for column, cells in found.items()}
@@ -95,9 +106,13 @@ def representations(found: Found, heads: Found) -> Rows:
     return by_classes(columns)
 
 
-def matrix(found: Found, gradient: Found, lengths: tuple[str, ...]) -> dict[str, Rows]:
-    """Heads by representation, for each length; the online Adam head is in the table of representations."""
+def matrix(found: Found, gradient: Found) -> dict[str, Rows]:
+    """Heads by representation, for each length that the SGD head was measured at; the online Adam head is in the table
+    of representations."""
     rows: dict[str, Rows] = {}
+    lengths = list(
+        dict.fromkeys(n for cells in found.values() for r in cells.get("online-sgd", []) for n in r["classes"])
+    )
     for column, cells in found.items():
         every = dict(cells)
         if column != "scratch" and "adam" in gradient.get(column, {}):

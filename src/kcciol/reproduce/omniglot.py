@@ -120,7 +120,7 @@ def tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
             "title": "Omniglot, representations x heads, held-out images",
             "axis": "classes, then representation",
             "metric": "accuracy % on held-out images",
-            "rows": frames.matrix(found["heads"], found["table1"], ("200", "600")),
+            "rows": frames.matrix(found["heads"], found["table1"]),
             **frames.believe(found["heads"]),
         },
     }

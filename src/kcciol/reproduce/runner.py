@@ -18,7 +18,7 @@ from kcciol.config import to_dict
 from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
 from kcciol.reproduce import colour, gan, omniglot, sine
-from kcciol.reproduce.frames import Found
+from kcciol.reproduce.frames import Found, rehearsed
 from kcciol.reproduce.study import Bench, Cell, Study, Where, trained_seconds, what_matters
 
 STUDIES: dict[str, Study] = {study.name: study for study in (omniglot.STUDY, colour.MINI_IMAGENET, colour.CIFAR100)}
@@ -128,6 +128,14 @@ def groups(plan: Plan) -> list[Group]:
 def make(plan: Plan) -> list[str]:
     """Make what is not there yet; returns the names of groups that failed. What is there is kept, whatever happens."""
     check(plan)
+    wanted = groups(plan)
+    if not wanted and not any(path.exists() for path in every_path(plan)):
+        raise UserError("Nothing of this is made of these columns and seeds: ask for others, or leave them out.")
+    for group in wanted if not plan.ray else ():
+        if group.columns:
+            _ = Bench(
+                STUDIES[group.name], group.columns[0], group.seeds[0], plan.where
+            ).data  # there, or refused at once
     if plan.ray:
         from kcciol.reproduce.cluster import make_on_cluster
 
@@ -140,10 +148,24 @@ def make(plan: Plan) -> list[str]:
             group.make(plan)
         except (Stopped, KeyboardInterrupt):
             raise
+        except UserError as error:
+            print(f"{group}: {error}", file=sys.stderr, flush=True)
+            failed.append(str(group))
         except Exception:  # one cell's failure must not cost the others
             traceback.print_exc()
             failed.append(str(group))
     return failed
+
+
+def every_path(plan: Plan) -> Iterator[Path]:
+    """The cells of all that is wanted."""
+    for name in plan.parts:
+        if name in WHOLES:
+            yield from (() if plan.columns else WHOLES[name].paths(plan.where, plan.seeds))
+        else:
+            for column in (c for c in STUDIES[name].columns if not plan.columns or c in plan.columns):
+                for seed in plan.seeds:
+                    yield from (path for path, *_ in cells(plan, STUDIES[name], column, seed))
 
 
 def make_column(plan: Plan, study: Study, column: str, seed: int) -> None:
@@ -190,7 +212,9 @@ def read(path: Path) -> dict[str, Any]:
     """A cell."""
     try:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        if missing := {"config", "record", "spec", "cell_seconds", "trained_seconds"} - set(value):
+            raise ValueError(f"it lacks {min(missing)}")
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({error}): move it away, and it is made again.") from None
     return value
 
@@ -251,9 +275,13 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     for name in plan.parts:
         log = plan.where.runs / f"{name}-log.json"
-        spent = json.loads(log.read_text()) if log.exists() else []
+        try:
+            spent = list(json.loads(log.read_text()))
+        except (OSError, ValueError, TypeError):  # none yet, or damaged: it begins anew
+            spent = []
         log.parent.mkdir(parents=True, exist_ok=True)
-        write_json(log, [*spent, {"seconds": seconds, "jobs": plan.jobs}])
+        spent.append({"seconds": seconds, "jobs": plan.jobs})
+        write_json(log, spent)
         if name in WHOLES:
             made, picture = WHOLES[name].tables(plan.where, plan.seeds), WHOLES[name].draw
             if picture is not None:
@@ -265,6 +293,6 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> list[Path]:
                 written += draw(found, out)
         for table, values in made.items():
             path = out / f"{table}.json"
-            write_json(path, values | {"device_seconds": json.loads(log.read_text())})
+            write_json(path, (rehearsed(values) if plan.where.tiny else values) | {"device_seconds": spent})
             written.append(path)
     return written

@@ -254,7 +254,10 @@ def trained(study: Study, column: str, seed: int, where: Where, data: Splits) ->
         write_json(folder / "done.json", {"seconds": seconds})
         print(f"{study.name}, {folder.name}: trained in {seconds:.1f} s", flush=True)
     last = max(i for i in (1, 2, 3) if (folder / f"phase{i}.safetensors").exists())
-    found = load_representation(folder / f"phase{last}.safetensors", device)
+    try:
+        found = load_representation(folder / f"phase{last}.safetensors", device)
+    except UserError as error:
+        raise UserError(f"{error} (Remove {folder} to train it again.)") from None
     if what_matters(to_dict(found.config)) != what_matters(to_dict(config)):
         raise UserError(f"The run in {folder} was trained with other settings: move it away, or use other --runs.")
     return found
@@ -269,4 +272,7 @@ def what_matters(config: dict[str, Any]) -> dict[str, Any]:
 def trained_seconds(study: Study, column: str, seed: int, where: Where) -> float:
     """How long that took, without the phases of another column that it began after."""
     path = folder_of(study, column, seed, where) / "done.json"
-    return float(json.loads(path.read_text())["seconds"]) if path.exists() else 0.0
+    try:
+        return float(json.loads(path.read_text())["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):  # not known; no reason to stop
+        return 0.0
