@@ -144,3 +144,11 @@ def test_exact_order_trains_too(tmp_path: Path) -> None:
     first, second = (train([c], tmp_path / c.order, quiet=True) for c in (TINY, exact))
     assert not torch.allclose(first, second)
     assert network.predict(Network(TINY.net, 4).layers(second, "W"), torch.zeros(1, 2, 12)).shape == (1, 2)
+
+
+def test_beta_falls_at_the_milestones_of_phase_1_only() -> None:
+    config = replace(TINY, milestones=(1, 3), decay=0.5, phase1=PhaseConfig(steps=4, beta=1.0))
+    net = Network(config.net, 4)
+    steps = [MetaStep(net, [config], number, net.init(0)[None]) for number in (1, 2)]
+    assert steps[0].rates[:, 0].tolist() == [1.0, 0.5, 0.5, 0.25]
+    assert set(steps[1].rates[:, 0].tolist()) == {steps[1].rates[0, 0].item()}

@@ -7,6 +7,7 @@ and the mask. `phase1.safetensors` and so on are Theta at the end of a phase: re
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,13 +45,7 @@ class Checkpoint:
             "phase": self.phase,
             "step": self.step,
         }
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
-        with replacing(path) as beside:
-            try:
-                save_file(tensors, beside, metadata={"kcciol": json.dumps(meta)})
-            except SafetensorError as error:  # so it calls a full disk
-                raise OSError(f"{path} cannot be written ({error})") from None
-            share(beside)
+        write(path, meta, self.tensors)
 
     def vector(self, layout: Layout, path: Path) -> Tensor:
         """Theta as one vector, when the file's tensors have the shapes of the layout."""
@@ -64,18 +59,34 @@ class Checkpoint:
         return layout.pack(self.tensors)
 
 
-def load(path: Path) -> Checkpoint:
-    """Read a checkpoint or representation."""
+def write(path: Path, meta: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Tensors and what belongs to them as one file, which appears whole or not at all."""
+    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with replacing(path) as beside:
+        try:
+            save_file(held, beside, metadata={"kcciol": json.dumps(meta)})
+        except SafetensorError as error:  # so it calls a full disk
+            raise OSError(f"{path} cannot be written ({error})") from None
+        share(beside)
+
+
+def read(path: Path) -> tuple[Any, dict[str, Tensor]]:
+    """What `write` has written."""
     if path.is_dir():
         raise UserError(f"{path} is a folder: name a file in it, such as {path / 'phase3.safetensors'}.")
     if not path.is_file():
         raise UserError(f"There is no checkpoint {path}.")
     try:
         with safe_open(path, framework="pt") as file:
-            meta: dict[str, Any] = json.loads((file.metadata() or {}).get("kcciol", "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            meta = json.loads((file.metadata() or {}).get("kcciol", "null"))
+            return meta, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"The checkpoint {path} is damaged or truncated ({error}): use another one.") from None
+
+
+def load(path: Path) -> Checkpoint:
+    """Read a checkpoint or representation."""
+    meta, tensors = read(path)
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise UserError(f"The file {path} was not written by this version of kcciol.")
     if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):

@@ -10,8 +10,8 @@ from torch import Tensor
 from kcciol.data.classset import ClassSet
 from kcciol.generation.network import Layer, Networks, hidden, linear
 from kcciol.generation.step import normal
-from kcciol.kernels import EPS
 from kcciol.together.noise import keyed, uniform
+from kcciol.together.step import adam_
 
 _REAL, _LEARN, _SHOW, _BETWEEN = range(10, 14)
 
@@ -53,10 +53,7 @@ def evaluate(
             steps += 1
             gradients = _gradients(nets, theta_G, theta_D, W, real[None], noise, label, share, slope)
             for tensor, g, (m, v) in zip(W, gradients, moments, strict=True):
-                m.lerp_(g, 0.5)
-                v.mul_(0.9).addcmul_(g, g, value=0.1)
-                scale = (v / (1 - 0.9**steps)).sqrt_().add_(EPS)
-                tensor.sub_(rate / (1 - 0.5**steps) * m / scale)
+                adam_(tensor, g, m, v, rate, steps, (0.5, 0.9))
         key = keyed(torch.tensor(seed, device=device), _SHOW)
         noise = normal(key, shown * nets.gan.noise).view(1, shown, -1)
         made.append([_generate(nets, theta_G, (W[0], W[1]), noise, j, slope)[0] for j in labels[: position + 1]])

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from kcciol.generation.network import Layer, Networks, hidden, linear
+from kcciol.together.step import with_constraint
 
 
 @dataclass(frozen=True)
@@ -42,19 +43,13 @@ def meta_gradient(
     lam: Tensor | None = None,
 ) -> MetaGradient:
     """The gradient in Theta (M, length) of both losses on tau_val, after W has learned tau_tr at rates alpha (M,)."""
-    constrained = mask is not None and lam is not None
     changes = learn(nets, Theta, batch, alpha)
     with torch.enable_grad():
         leaf = Theta.detach().requires_grad_()
         critic, penalty, generator = losses(nets, leaf, batch, changes)
         loss = critic + nets.gan.penalty * penalty + generator
-        (g,) = torch.autograd.grad(loss.sum(), leaf, create_graph=constrained)
-        constraint, total = torch.zeros_like(loss), g
-        if mask is not None and lam is not None:
-            constraint = (g * mask).square().sum(1)
-            (more,) = torch.autograd.grad((lam * constraint).sum(), leaf)
-            total = g.detach() + more
-    return MetaGradient(critic.detach(), generator.detach(), total.detach(), constraint.detach())
+        gradient, constraint = with_constraint(loss, leaf, mask, lam)
+    return MetaGradient(critic.detach(), generator.detach(), gradient, constraint)
 
 
 def losses(nets: Networks, Theta: Tensor, batch: Batch, changes: tuple[Layer, Layer]) -> tuple[Tensor, Tensor, Tensor]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kcciol.config import EngineConfig, MaskConfig, PhaseConfig
+from kcciol.config import MaskConfig
 from kcciol.errors import UserError
+from kcciol.together.settings import MemberConfig
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,10 @@ class TrajectoryConfig:
 
 
 @dataclass(frozen=True)
-class GenerationConfig:
+class GenerationConfig(MemberConfig):
     """A whole generation experiment of one member."""
 
     problem: Literal["generation"] = "generation"
-    seed: int = 0
-    """A run is a function of its config and this number."""
     gan: GanConfig = field(default_factory=GanConfig)
     trajectory: TrajectoryConfig = field(default_factory=TrajectoryConfig)
     clamp: float = 0.0
@@ -69,11 +68,3 @@ class GenerationConfig:
     beta2: float = 0.9
     """Adam's memory of its square."""
     mask: MaskConfig = field(default_factory=lambda: MaskConfig(delta=1.0))
-    phase1: PhaseConfig = field(default_factory=PhaseConfig)
-    phase2: PhaseConfig = field(default_factory=PhaseConfig)
-    phase3: PhaseConfig = field(default_factory=PhaseConfig)
-    engine: EngineConfig = field(default_factory=EngineConfig)
-
-    @property
-    def phases(self) -> tuple[PhaseConfig, PhaseConfig, PhaseConfig]:
-        return (self.phase1, self.phase2, self.phase3)

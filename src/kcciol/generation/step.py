@@ -1,4 +1,4 @@
-"""One meta-step of all members, from drawing the images to the updated Theta, on tensors that stay in place."""
+"""One meta-step of all members, from drawing the images to the meta-gradient."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from kcciol.data.classset import ClassSet
 from kcciol.generation.network import Networks
 from kcciol.generation.outer import Batch, meta_gradient
 from kcciol.generation.settings import GenerationConfig, TrajectoryConfig
-from kcciol.kernels import EPS
 from kcciol.together.noise import keyed, uniform
-from kcciol.together.train import BLOCK
+from kcciol.together.step import MemberStep
 
 _CLASS, _OWN, _ANY, _NOISE, _BETWEEN = range(5)  # purposes of random numbers
 
@@ -71,8 +70,8 @@ def normal(keys: Tensor, count: int) -> Tensor:
     return found
 
 
-class MetaStep:
-    """The state of one phase of members that differ in seed, rates, gamma and lambda; calling it does the next step."""
+class MetaStep(MemberStep):
+    """See `MemberStep`; the metrics are both losses and the constraint."""
 
     def __init__(
         self,
@@ -83,45 +82,11 @@ class MetaStep:
         Theta: Tensor,
         mask: Tensor | None = None,
     ) -> None:
-        device, config = Theta.device, members[0]
-        phases = [m.phases[number - 1] for m in members]
-        self.images, self.nets, self.config, self.number = images, nets, config, number
-        self.Theta, self.mask = Theta, mask
-        self.m, self.v = torch.zeros_like(Theta), torch.zeros_like(Theta)
-        self.alpha, self.beta, self.gamma, self.lam = (
-            torch.tensor([getattr(p, name) for p in phases], device=device)
-            for name in ("alpha", "beta", "gamma", "lam")
-        )
-        self.constrained = mask is not None and any(p.lam for p in phases)
-        self.seeds = torch.tensor([m.seed for m in members], device=device)
-        self.step = torch.zeros(1, dtype=torch.int64, device=device)
-        self.metrics = torch.zeros(BLOCK, 3, len(members), device=device)
+        super().__init__(members, number, Theta, mask)
+        self.images, self.nets, self.trajectory = images, nets, members[0].trajectory
+        self.betas = members[0].beta1, members[0].beta2
 
-    @property
-    def state(self) -> list[Tensor]:
-        return [self.Theta, self.m, self.v, self.metrics]
-
-    @property
-    def counters(self) -> list[Tensor]:
-        return [self.step]
-
-    def __call__(self) -> None:
-        time = self.step + (self.number << 40)  # the phases draw different trajectories
-        batch = draw(self.images, self.config.trajectory, self.config.gan.noise, self.seeds, time)
-        mask, lam = (self.mask, self.lam) if self.constrained else (None, None)
+    def gradient(self, time: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        batch = draw(self.images, self.trajectory, self.nets.gan.noise, self.seeds, time)
         found = meta_gradient(self.nets, self.Theta, batch, self.alpha, mask, lam)
-        self._update(found.gradient)
-        values = torch.stack([found.critic, found.generator, found.constraint])
-        self.metrics.index_copy_(0, self.step % BLOCK, values[None])
-        self.step += 1
-
-    def _update(self, gradient: Tensor) -> None:
-        """The l1 term, the clamp, Adam."""
-        g = gradient + self.gamma[:, None] * self.Theta.sign()
-        if self.config.clamp:
-            g = g.clamp(-self.config.clamp, self.config.clamp)
-        beta1, beta2, t = self.config.beta1, self.config.beta2, (self.step + 1).to(g.dtype)
-        self.m.lerp_(g, 1 - beta1)
-        self.v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        rate = (self.beta / (1 - beta1**t))[:, None]
-        self.Theta.sub_(rate * self.m / ((self.v / (1 - beta2**t)).sqrt_().add_(EPS)))
+        return found.gradient, [found.critic, found.generator, found.constraint]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,9 +10,9 @@ from torch import Tensor
 
 from kcciol.regression import network
 from kcciol.regression.functions import Batch
-from kcciol.regression.network import Layer, Network
-
-Learn = Callable[[Sequence[Layer], Tensor, Tensor, Tensor], list[Layer]]
+from kcciol.regression.learning import Learn
+from kcciol.regression.network import Network
+from kcciol.together.step import with_constraint
 
 
 @dataclass
@@ -46,16 +45,9 @@ def meta_gradient(
         losses, finite = _losses(net, leaf, batch, alpha, order, learn)
         weights = finite / finite.sum(1, keepdim=True).clamp_min(1)  # (M, R)
         loss = (losses * weights).sum(1)
-        constrained = mask is not None and lam is not None
-        (g,) = torch.autograd.grad(loss.sum(), leaf, create_graph=constrained)
-        constraint, total = torch.zeros_like(loss), g
-        if mask is not None and lam is not None:
-            constraint = (g * mask).square().sum(1)
-            (more,) = torch.autograd.grad((lam * constraint).sum(), leaf)
-            total = g.detach() + more
-    sound = total.detach().isfinite().all(1, keepdim=True)
-    gradient = torch.where(sound, total.detach(), 0.0)
-    return MetaGradient(loss.detach(), gradient, constraint.detach(), (finite == 0).sum(1))
+        total, constraint = with_constraint(loss, leaf, mask, lam)
+    gradient = torch.where(total.isfinite().all(1, keepdim=True), total, 0.0)
+    return MetaGradient(loss.detach(), gradient, constraint, (finite == 0).sum(1))
 
 
 def _losses(

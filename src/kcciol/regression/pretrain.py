@@ -9,12 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kcciol.kernels import BETA1, BETA2, EPS
+from kcciol.kernels import EPS
 from kcciol.regression import network
 from kcciol.regression.functions import REACH, Functions, inputs
 from kcciol.regression.network import Network
 from kcciol.regression.settings import SineConfig, WidthConfig
 from kcciol.together.noise import keyed, uniform
+from kcciol.together.step import adam_
 
 OUTPUTS, BATCH = 30, 256
 MILESTONES, DECAY = (5000, 8000), 0.2
@@ -53,11 +54,7 @@ def pretrain(
             answer = answers.gather(2, (function // config.slots)[..., None])[..., 0]
             loss = (answer - y).square().mean(1) + _penalty(features, wanted)
             (g,) = torch.autograd.grad(loss.sum(), leaf)
-        now = rate * DECAY ** sum(step >= milestone for milestone in MILESTONES)
-        m.lerp_(g, 1 - BETA1)
-        v.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
-        scale = (v / (1 - BETA2 ** (step + 1))).sqrt_().add_(EPS)
-        Theta.sub_(now / (1 - BETA1 ** (step + 1)) * m / scale)
+        adam_(Theta, g, m, v, rate * DECAY ** sum(step >= milestone for milestone in MILESTONES), step + 1)
     fresh = torch.stack([shape.init(seed + 1) for seed in seeds]).to(device)
     for (new, bias), (old, old_bias) in zip(shape.layers(fresh, "theta"), wide.layers(Theta, "theta"), strict=True):
         new.copy_(old)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kcciol.config import EngineConfig, MaskConfig, PhaseConfig
 from kcciol.errors import UserError
+from kcciol.together.settings import MemberConfig
 
 
 @dataclass(frozen=True)
@@ -57,28 +57,15 @@ class WidthConfig:
 
 
 @dataclass(frozen=True)
-class RegressionConfig:
+class RegressionConfig(MemberConfig):
     """A whole regression experiment of one member."""
 
     problem: Literal["regression"] = "regression"
-    seed: int = 0
-    """A run is a function of its config and this number."""
     sine: SineConfig = field(default_factory=SineConfig)
     net: WidthConfig = field(default_factory=WidthConfig)
     order: Literal["first", "exact"] = "first"
     """first takes the inner loop's updates as constants; exact differentiates through all of them."""
-    clamp: float = 5.0
-    """Clamp each element of the meta-gradient to plus or minus this; 0 means off."""
     decay: float = 0.3
     """In phase 1 beta is multiplied by this at each of the milestones."""
     milestones: tuple[int, ...] = (1500, 2500, 3500)
     """Steps of phase 1."""
-    mask: MaskConfig = field(default_factory=MaskConfig)
-    phase1: PhaseConfig = field(default_factory=PhaseConfig)
-    phase2: PhaseConfig = field(default_factory=PhaseConfig)
-    phase3: PhaseConfig = field(default_factory=PhaseConfig)
-    engine: EngineConfig = field(default_factory=EngineConfig)
-
-    @property
-    def phases(self) -> tuple[PhaseConfig, PhaseConfig, PhaseConfig]:
-        return (self.phase1, self.phase2, self.phase3)

@@ -17,10 +17,9 @@ from kcciol.config import EngineConfig, PhaseConfig, to_dict
 from kcciol.engine.execute import pick_device
 from kcciol.engine.record import record
 from kcciol.evaluation.metrics import summarize
-from kcciol.regression import network
 from kcciol.regression.evaluate import evaluate
-from kcciol.regression.network import Layer, Network
-from kcciol.regression.outer import Learn
+from kcciol.regression.learning import inner_loop
+from kcciol.regression.network import Network
 from kcciol.regression.pretrain import pretrain
 from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
 from kcciol.regression.train import load, train
@@ -132,7 +131,11 @@ def measure(
     path = path_of(where, column, config.seed)
     if path.exists():
         return
-    net, began, learn = Network(config.net, config.sine.slots + 1), time.monotonic(), inner_loop(Theta)
+    net, began, learn = (
+        Network(config.net, config.sine.slots + 1),
+        time.monotonic(),
+        inner_loop(Theta.device, exact=True),
+    )
     last = str(config.sine.slots)
     scores: dict[float, float] = {}
     for rate in rates if len(rates) > 1 else ():
@@ -149,20 +152,6 @@ def measure(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, result)
     print(f"sine, {column}, seed {config.seed}: {result['cell_seconds']:.1f} s", flush=True)
-
-
-def inner_loop(Theta: Tensor) -> Learn:
-    """The kernels on a GPU, else the plain loop."""
-    if not Theta.is_cuda:
-        return network.learn
-    from kcciol.kernels import regression_triton
-
-    def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> list[Layer]:
-        if regression_triton.fits(W, y):
-            return regression_triton.learn(W, z, y, alpha, exact=True)
-        return network.learn(W, z, y, alpha)
-
-    return learn
 
 
 def paths(where: Where, seeds: Sequence[int]) -> list[Path]:

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from kcciol.atomic import replacing, share, write_json
-from kcciol.config import EngineConfig, MaskConfig, PhaseConfig, from_dict, to_dict
+from kcciol.atomic import write_json
+from kcciol.config import from_dict, to_dict
+from kcciol.engine.checkpoint import read, write
 from kcciol.engine.execute import executor, pick_device, set_precision
 from kcciol.engine.progress import TrainingBar
 from kcciol.engine.record import record
@@ -28,21 +27,8 @@ from kcciol.engine.stop import Stopped, StopRequest, watch_signals
 from kcciol.errors import UserError
 from kcciol.meta.mask import get_mask
 from kcciol.nets.layout import Layout
-
-BLOCK = 250  # steps whose metrics are kept on the device
-
-
-class Member(Protocol):
-    """What every member's config has."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def mask(self) -> MaskConfig: ...
-    @property
-    def engine(self) -> EngineConfig: ...
-    @property
-    def phases(self) -> tuple[PhaseConfig, PhaseConfig, PhaseConfig]: ...
+from kcciol.together.settings import MemberConfig
+from kcciol.together.step import BLOCK, MemberStep
 
 
 class Net(Protocol):
@@ -53,29 +39,13 @@ class Net(Protocol):
     def init(self, seed: int) -> Tensor: ...
 
 
-class Step(Protocol):
-    """The state of one phase; calling it does the next step of all members. metrics (BLOCK, names, M) has a slot for
-    each of the last BLOCK steps."""
-
-    m: Tensor
-    v: Tensor
-    step: Tensor
-    metrics: Tensor
-
-    @property
-    def state(self) -> list[Tensor]: ...
-    @property
-    def counters(self) -> list[Tensor]: ...
-    def __call__(self) -> None: ...
-
-
 @dataclass(frozen=True)
 class Kind:
     """A problem."""
 
-    config: type[Any]  # a dataclass, a Member
+    config: type[MemberConfig]
     net: Callable[[Any], Net]
-    step: Callable[[Any, Sequence[Any], int, Tensor, Tensor | None], Step]
+    step: Callable[[Any, Sequence[Any], int, Tensor, Tensor | None], MemberStep]
     metrics: tuple[str, ...]
     free: tuple[str, ...] = ()
     """Settings in which members may differ, besides seed, mask and the phases' rates, gamma and lambda."""
@@ -95,7 +65,7 @@ class Run:
     """What all phases have in common."""
 
     kind: Kind
-    members: Sequence[Member]
+    members: Sequence[MemberConfig]
     net: Net
     out: Path
     Theta: Tensor  # (M, length), changed in place
@@ -106,7 +76,7 @@ class Run:
         save(path, [to_dict(m) for m in self.members], State(phase, step, tensors))
 
 
-def train(kind: Kind, members: Sequence[Member], out: Path, resume: bool = False, quiet: bool = False) -> Tensor:
+def train(kind: Kind, members: Sequence[MemberConfig], out: Path, resume: bool = False, quiet: bool = False) -> Tensor:
     """Meta-train the members and leave everything in the folder `out`; Theta (M, length) at the end."""
     check_alike(kind, members)
     first = members[0]
@@ -172,18 +142,18 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
             raise Stopped(stopped, f"Stopped in phase {number} after step {done}, and saved there.")
 
 
-def masks(net: Net, Theta: Tensor, members: Sequence[Member]) -> Tensor:
+def masks(net: Net, Theta: Tensor, members: Sequence[MemberConfig]) -> Tensor:
     """Algorithm 3 for each member."""
     return torch.stack([get_mask(net.layout, one, m.mask) for one, m in zip(Theta, members, strict=True)])
 
 
-def check_alike(kind: Kind, members: Sequence[Member]) -> None:
+def check_alike(kind: Kind, members: Sequence[MemberConfig]) -> None:
     """Refuse members that cannot take their steps together."""
     if not members:
         raise UserError("There is nothing to train: give at least one member.")
     free = ("seed", "mask", *kind.free)
 
-    def shared(config: Member) -> dict[str, Any]:
+    def shared(config: MemberConfig) -> dict[str, Any]:
         values = {k: v for k, v in to_dict(config).items() if k not in free and not k.startswith("phase")}
         return values | {"steps": [p.steps for p in config.phases]}
 
@@ -195,7 +165,7 @@ def check_alike(kind: Kind, members: Sequence[Member]) -> None:
             )
 
 
-def _identity(config: Member) -> dict[str, Any]:
+def _identity(config: MemberConfig) -> dict[str, Any]:
     """What must be the same to go on: where and how it is computed may change."""
     return {k: v for k, v in to_dict(config).items() if k != "engine"}
 
@@ -209,22 +179,14 @@ def _log(run: Run, phase: int, step: int, values: Tensor) -> None:
 
 def save(path: Path, members: list[dict[str, Any]], state: State) -> None:
     """A state of training as one file."""
-    meta = json.dumps({"members": members, "phase": state.phase, "step": state.step})
-    tensors = {name: t.detach().cpu().contiguous() for name, t in state.tensors.items()}
-    with replacing(path) as beside:
-        save_file(tensors, beside, metadata={"kcciol": meta})
-        share(beside)
+    write(path, {"members": members, "phase": state.phase, "step": state.step}, state.tensors)
 
 
 def load(kind: Kind, path: Path) -> tuple[list[Any], State]:
     """Such a file."""
-    if not path.is_file():
-        raise UserError(f"There is no checkpoint {path}.")
+    meta, tensors = read(path)
     try:
-        with safe_open(path, framework="pt") as file:
-            meta: dict[str, Any] = json.loads((file.metadata() or {}).get("kcciol", "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         members = [from_dict(kind.config, member) for member in meta["members"]]
         return members, State(meta["phase"], meta["step"], tensors)
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"The checkpoint {path} is damaged or of another kind ({error}): use another one.") from None
+    except (TypeError, KeyError) as error:
+        raise UserError(f"The checkpoint {path} is of another kind ({error}): use another one.") from None

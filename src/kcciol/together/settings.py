@@ -1,0 +1,26 @@
+"""What the configs of all members have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kcciol.config import EngineConfig, MaskConfig, PhaseConfig
+
+
+@dataclass(frozen=True)
+class MemberConfig:
+    """Three phases of meta-training, of whatever problem."""
+
+    seed: int = 0
+    """A run is a function of its config and this number."""
+    clamp: float = 5.0
+    """Clamp each element of the meta-gradient to plus or minus this; 0 means off."""
+    mask: MaskConfig = field(default_factory=MaskConfig)
+    phase1: PhaseConfig = field(default_factory=PhaseConfig)
+    phase2: PhaseConfig = field(default_factory=PhaseConfig)
+    phase3: PhaseConfig = field(default_factory=PhaseConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+
+    @property
+    def phases(self) -> tuple[PhaseConfig, PhaseConfig, PhaseConfig]:
+        return (self.phase1, self.phase2, self.phase3)

@@ -1,0 +1,92 @@
+"""One meta-step of all members, on tensors that stay in place: what it is made of, whatever the problem."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from kcciol.engine.execute import TRIALS
+from kcciol.kernels import BETA1, BETA2, EPS
+from kcciol.together.settings import MemberConfig
+
+BLOCK = 250  # steps whose metrics are kept on the device
+
+
+class MemberStep(ABC):
+    """The state of one phase of members that differ in seed, rates, gamma and lambda; calling it does the next step."""
+
+    betas = (BETA1, BETA2)
+
+    def __init__(self, members: Sequence[MemberConfig], number: int, Theta: Tensor, mask: Tensor | None) -> None:
+        """Theta (M, length) is changed in place; mask is needed when a member's phase has a lambda."""
+        device, phases = Theta.device, [m.phases[number - 1] for m in members]
+        self.number, self.clamp, self.Theta, self.mask = number, members[0].clamp, Theta, mask
+        self.m, self.v = torch.zeros_like(Theta), torch.zeros_like(Theta)
+        self.alpha, self.gamma, self.lam = (
+            torch.tensor([getattr(p, name) for p in phases], device=device) for name in ("alpha", "gamma", "lam")
+        )
+        self.constrained = mask is not None and any(p.lam for p in phases)
+        self.seeds = torch.tensor([m.seed for m in members], device=device)
+        self.rates = torch.stack([self.schedule(m) for m in members], 1).to(device)  # (steps, M)
+        self.step = torch.zeros(1, dtype=torch.int64, device=device)  # steps done in this phase
+        self.metrics = torch.zeros(BLOCK, 3, len(members), device=device)
+
+    @abstractmethod
+    def gradient(self, time: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        """The meta-gradient (M, length) at a time, which says what is drawn, and three metrics (M,)."""
+
+    def schedule(self, config: MemberConfig) -> Tensor:
+        """beta at each step, (steps,)."""
+        phase = config.phases[self.number - 1]
+        return torch.full((max(phase.steps, TRIALS),), phase.beta)
+
+    @property
+    def state(self) -> list[Tensor]:
+        """What a step changes, but for the counter."""
+        return [self.Theta, self.m, self.v, self.metrics]
+
+    @property
+    def counters(self) -> list[Tensor]:
+        return [self.step]
+
+    def __call__(self) -> None:
+        time = self.step + (self.number << 40)  # the phases draw different trajectories
+        g, values = self.gradient(time, *((self.mask, self.lam) if self.constrained else (None, None)))
+        g = g + self.gamma[:, None] * self.Theta.sign()  # Algorithm 2, lines 11 and 12: the l1 term, the update
+        if self.clamp:
+            g = g.clamp(-self.clamp, self.clamp)
+        rate = self.rates.index_select(0, self.step)[0][:, None]
+        adam_(self.Theta, g, self.m, self.v, rate, (self.step + 1).to(g.dtype), self.betas)
+        self.metrics.index_copy_(0, self.step % BLOCK, torch.stack(values).to(self.metrics.dtype)[None])
+        self.step += 1
+
+
+def adam_(
+    parameters: Tensor,
+    gradient: Tensor,
+    m: Tensor,
+    v: Tensor,
+    rate: Tensor | float,
+    t: Tensor | int,
+    betas: tuple[float, float] = (BETA1, BETA2),
+) -> None:
+    """The t-th step of Adam in place, t = 1, 2, ..."""
+    m.lerp_(gradient, 1 - betas[0])
+    v.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
+    scale = (v / (1 - betas[1] ** t)).sqrt_().add_(EPS)
+    parameters.sub_(rate / (1 - betas[0] ** t) * m / scale)
+
+
+def with_constraint(loss: Tensor, leaf: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The gradient in leaf (M, length) of loss (M,), with that of lam |mask * gradient|^2 where there is a mask, and
+    |mask * gradient|^2 itself (M,)."""
+    if mask is None or lam is None:
+        (g,) = torch.autograd.grad(loss.sum(), leaf)
+        return g, torch.zeros_like(loss.detach())
+    (g,) = torch.autograd.grad(loss.sum(), leaf, create_graph=True)
+    constraint = (g * mask).square().sum(1)
+    (more,) = torch.autograd.grad((lam * constraint).sum(), leaf)
+    return g.detach() + more, constraint.detach()
