@@ -1,7 +1,7 @@
 """The encoder's convolutions for copies that each have a theta of their own; autograd differentiates them.
 
 Two ways to the same maps: `grouped` is the definition, one convolution in which each copy is a group of channels;
-`by_patches` is a matrix product over 3x3 patches for each copy, which a GPU runs several times faster.
+`by_patches` is a matrix product over 3x3 patches for each copy, which is how a GPU runs it.
 """
 
 from __future__ import annotations

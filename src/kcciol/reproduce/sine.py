@@ -26,7 +26,7 @@ from kcciol.regression.train import load, train
 from kcciol.reproduce.frames import paper
 from kcciol.reproduce.study import Where
 
-# The paper's sizes and rates; four trajectories a step, since with one the first thousand steps are mostly noise.
+# The paper's sizes and rates; four trajectories a step instead of one.
 PAPER = RegressionConfig(
     sine=SineConfig(count=4),
     phase1=PhaseConfig(steps=20000, alpha=3e-3, beta=1e-4),
