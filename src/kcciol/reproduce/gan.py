@@ -28,7 +28,7 @@ from kcciol.generation.evaluate import evaluate
 from kcciol.generation.network import Networks
 from kcciol.generation.settings import GanConfig, GenerationConfig, TrajectoryConfig
 from kcciol.generation.train import load, train
-from kcciol.reproduce.study import Where
+from kcciol.reproduce.study import Where, refuse_other
 
 # Sizes of the networks and of a trajectory as printed, delta 1 and no phase 2 too. Printed are 300,000 steps of one
 # trajectory at 1e-5 and 3,500,000 of phase 3; here a step has 16 trajectories and thirty times the rate.
@@ -66,14 +66,19 @@ def path_of(where: Where, column: str, seed: int) -> Path:
 
 def make(where: Where, seeds: Sequence[int]) -> None:
     """Train what is not trained, measure what is not measured."""
+    config = TINY if where.tiny else PAPER
+
+    def member(name: str, seed: int) -> GenerationConfig:
+        lam = config.phase3.lam if name == "kcciol" else 0.0
+        return replace(config, seed=seed, phase3=replace(config.phase3, lam=lam))
+
+    for column, (name, _) in COLUMNS.items():
+        for seed in seeds:
+            refuse_other(path_of(where, column, seed), member(name, seed))
     if all(path.exists() for path in paths(where, seeds)):
         return
-    data, config = data_of(where), TINY if where.tiny else PAPER
-    names = [(name, seed) for name in ("kcciol", "control") for seed in seeds]
-    members = [
-        replace(config, seed=seed, phase3=replace(config.phase3, lam=config.phase3.lam if name == "kcciol" else 0.0))
-        for name, seed in names
-    ]
+    data, names = data_of(where), [(name, seed) for name in ("kcciol", "control") for seed in seeds]
+    members = [member(name, seed) for name, seed in names]
     folder, began = where.runs / "gan" / f"members-seeds{'-'.join(map(str, seeds))}", time.monotonic()
     train(members, data.base, BASE, folder, (folder / "members.json").exists(), quiet=True)
     print(f"gan: {len(members)} members trained in {time.monotonic() - began:.1f} s", flush=True)

@@ -24,7 +24,7 @@ from kcciol.regression.pretrain import pretrain
 from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
 from kcciol.regression.train import load, train
 from kcciol.reproduce.frames import paper
-from kcciol.reproduce.study import Where
+from kcciol.reproduce.study import Where, refuse_other
 
 # The paper's sizes and rates; four trajectories a step instead of one.
 PAPER = RegressionConfig(
@@ -96,6 +96,10 @@ def make(where: Where, seeds: Sequence[int]) -> None:
     """Train what is not trained, measure what is not measured."""
     sizes = TINY if where.tiny else Sizes()
     folder = where.runs / "sine" / f"members-seeds{'-'.join(map(str, seeds))}"
+    for column in (*COLUMNS, *SUPERVISED):
+        for seed in seeds:
+            own = replace(sizes.config, seed=seed)
+            refuse_other(path_of(where, column, seed), MEMBERS[COLUMNS[column][0]](own) if column in COLUMNS else own)
     if all(path.exists() for path in paths(where, seeds)):
         return
     names = [(name, seed) for name in MEMBERS for seed in seeds]

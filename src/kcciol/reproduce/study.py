@@ -269,6 +269,19 @@ def what_matters(config: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in config.items() if k not in ("engine", "evaluation", "data")} | {"data": data}
 
 
+def refuse_other(path: Path, config: Any) -> None:
+    """A result that is there must have been made with these settings, wherever it was computed."""
+    if not path.exists():
+        return
+    try:
+        old = dict(json.loads(path.read_text(encoding="utf-8"))["config"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} cannot be read ({error}): move it away, and it is made again.") from None
+    new = to_dict(config)
+    if {k: v for k, v in old.items() if k != "engine"} != {k: v for k, v in new.items() if k != "engine"}:
+        raise UserError(f"{path} was made with other settings: move it away, or use other --runs.")
+
+
 def trained_seconds(study: Study, column: str, seed: int, where: Where) -> float:
     """How long that took, without the phases of another column that it began after."""
     path = folder_of(study, column, seed, where) / "done.json"
