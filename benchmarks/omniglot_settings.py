@@ -52,6 +52,8 @@ class Candidate:
 
 
 NO_MORE = {"phase2": {"steps": 0}, "phase3": {"steps": 0}}
+ANML_RATES = ((0.01, 1e-4), (0.01, 3e-4), (0.01, 1e-3), (0.03, 3e-4), (0.1, 3e-4), (0.1, 1e-3))
+ANML_RATES += ((0.01, 3e-3), (0.003, 1e-3), (0.003, 3e-3))  # around the best of those
 PHASE1 = f"{preset('omniglot').data.train_samples} images a class"
 CANDIDATES = {
     "15 images a class": Candidate("omniglot", {"data": {"train_samples": 15}, **NO_MORE}),
@@ -68,7 +70,7 @@ CANDIDATES |= {  # short: one of its steps takes as long as ten of ours
     f"anml, alpha {alpha:g}, beta {beta:g}": Candidate(
         "omniglot-paper", {"phase1": {"steps": 2000, "alpha": alpha, "beta": beta}}, method="anml"
     )
-    for alpha, beta in ((0.01, 1e-4), (0.01, 3e-4), (0.01, 1e-3), (0.03, 3e-4), (0.1, 3e-4), (0.1, 1e-3))
+    for alpha, beta in ANML_RATES
 }
 RULES: tuple[Literal["stream", "holdout", "leaky"], ...] = ("stream", "holdout", "leaky")
 CLASSES = (10, 50, 200)
