@@ -21,6 +21,24 @@ def share(path: Path) -> None:
 
 
 @contextmanager
+def held(path: Path) -> Iterator[bool]:
+    """Hold a lock file while the block runs: False when another process does. It ends with the process that holds it;
+    where the system has no such locks, everyone has it."""
+    try:
+        import fcntl
+    except ImportError:
+        yield True
+        return
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A path beside `path` to write to; it takes the place of `path` when the block ends well, else it is removed.
 

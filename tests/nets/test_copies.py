@@ -43,9 +43,24 @@ def test_both_ways_have_the_same_derivatives_of_first_and_second_order(channels:
     inputs = [*theta.values(), x]
     results = []
     for way in (grouped, by_patches):
-        loss = torch.stack([(a * a.detach().cos()).sum() for a in way(theta, x, NET.strides)]).sum()
-        first = torch.autograd.grad(loss, inputs, create_graph=True)
-        second = torch.autograd.grad(torch.stack([g.square().sum() for g in first]).sum(), inputs)
-        results.append((*first, *second))
+
+        def loss(way: Any = way) -> Tensor:
+            return torch.stack([(a * a.detach().cos()).sum() for a in way(theta, x, NET.strides)]).sum()
+
+        plain = torch.autograd.grad(loss(), inputs)
+        first = torch.autograd.grad(loss(), inputs, create_graph=True)
+        again = torch.stack([g.square().sum() for g in first]).sum()
+        second = torch.autograd.grad(again, inputs, materialize_grads=True)
+        results.append((*plain, *first, *second))
     for one, two in zip(*results, strict=True):
         torch.testing.assert_close(one, two)
+
+
+def test_images_need_no_gradient() -> None:
+    theta, x = problem(1, 20)
+    one, two = (
+        torch.autograd.grad(torch.stack([a.sum() for a in by_patches(theta, y, NET.strides)]).sum(), [*theta.values()])
+        for y in (x, x.detach())
+    )
+    for a, b in zip(one, two, strict=True):
+        torch.testing.assert_close(a, b)

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from kcciol import cli
+from kcciol.atomic import held
 from kcciol.errors import UserError
+from kcciol.representation import load
 from kcciol.reproduce import colour, frames, omniglot, runner
 from kcciol.reproduce.runner import Plan, gather, groups, make, path_of, studies_of, write_tables
 from kcciol.reproduce.study import Bench, Cell, Where, config_of, folder_of
@@ -188,3 +191,50 @@ def test_the_papers_numbers() -> None:
     tables = frames.paper()
     assert list(tables) == [f"table{i}" for i in range(1, 8)]
     assert tables["table2"]["rows"]["20"]["kcciol"]["mean"] == 29.7
+
+
+def test_a_control_shares_the_training_it_can(tmp_path: Path) -> None:
+    wanted = plan(tmp_path, columns=("kcciol", "gamma0", "control", "oml"))
+    assert [group.columns for group in groups(wanted)] == [("kcciol", "gamma0", "control"), ("oml",)]
+    assert OMNIGLOT.root("control") == "kcciol"
+    assert OMNIGLOT.root("control", ("gamma0", "control")) == "gamma0"
+    make(wanted)
+    shared, own = (tmp_path / "omniglot" / f"{c}-seed0" / "phase2.safetensors" for c in ("gamma0", "control"))
+    assert shared.exists()
+    assert not own.exists()
+    bench = Bench(OMNIGLOT, "control", 0, wanted.where)
+    first = tmp_path / "omniglot" / "kcciol-seed0" / "phase1.safetensors"
+    assert torch.equal(bench.after_phase(1).Theta, load(first).Theta)
+    assert torch.equal(bench.after_phase(2).Theta, load(shared).Theta)
+
+
+def test_larger_tables_wait_for_the_training_and_are_made_together(tmp_path: Path) -> None:
+    wanted = plan(tmp_path, "table1", "table5", columns=("kcciol", "pretrained"), jobs=3)
+    waiting = groups(wanted, apart=True)
+    assert [(g.columns, g.parts, g.helps) for g in waiting] == [
+        (("kcciol",), ("table5",), True),
+        (("pretrained",), ("table5",), True),
+        (("kcciol",), ("table1",), False),
+        (("pretrained",), ("table1",), False),
+    ]
+    help_kcciol, _, kcciol, pretrained = waiting
+    assert runner._next(wanted, waiting, []) is kcciol
+    assert runner._next(wanted, [help_kcciol], [kcciol]) is None  # which trains it
+    assert runner._next(wanted, [help_kcciol], [pretrained]) is help_kcciol  # nobody else will
+    assert runner._next(wanted, [help_kcciol, help_kcciol], [help_kcciol]) is None
+    assert make(wanted) == []
+    assert groups(wanted) == []
+    assert runner._next(wanted, [help_kcciol], [kcciol]) is help_kcciol
+    assert not list(tmp_path.glob("**/cells/**/*.lock"))
+
+
+def test_a_cell_that_another_process_makes_is_left_to_it(tmp_path: Path) -> None:
+    wanted = plan(tmp_path, columns=("oml",))
+    path = path_of(wanted.where, OMNIGLOT, "table1", "oml", 0, "adam")
+    path.parent.mkdir(parents=True)
+    with held(path.with_suffix(".lock")) as mine:
+        assert mine
+        make(wanted)
+    assert not path.exists()
+    make(wanted)
+    assert path.exists()

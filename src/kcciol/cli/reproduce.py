@@ -96,5 +96,5 @@ def reproduce(words: Sequence[str]) -> int:
         terminal.print(f"failed: {name}")
     if not failed and (left := sum(not path.exists() for path in runner.every_path(plan))):
         terminal.print(f"{left} cells are not made yet: call again to go on.")
-        return 3
+        return runner.LEFT
     return 1 if failed else 0

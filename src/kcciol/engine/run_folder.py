@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kcciol.atomic import replacing, write_json
+from kcciol.atomic import held, replacing, write_json
 from kcciol.config import Config, read, to_dict, to_toml
 from kcciol.engine.checkpoint import Checkpoint, load
 from kcciol.engine.record import record
@@ -88,16 +88,9 @@ class RunFolder:
         if not self.writes:
             yield
             return
-        try:
-            import fcntl
-        except ImportError:
-            yield
-            return
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UserError(f"Another process is training in {self.path}: wait for it, or stop it.") from None
+        with held(self.path / ".lock") as mine:
+            if not mine:
+                raise UserError(f"Another process is training in {self.path}: wait for it, or stop it.")
             yield
 
     def rewind_metrics(self, phase: int, step: int) -> None:

@@ -51,7 +51,7 @@ COLUMNS = {
     "kcciol-o": Column("omniglot", "kcciol-o", after=("kcciol", 2)),
     "gamma0": Column("omniglot", "gamma0", after=("kcciol", 1)),
     "lambda0": Column("omniglot", "lambda0", after=("kcciol", 2)),
-    "control": Column("omniglot", "control", after=("kcciol", 1)),
+    "control": Column("omniglot", "control", after=("gamma0", 2)),  # whose phase 2 is its own
     **{f"delta-{d:g}": Column("omniglot", "kcciol", masked(d), after=("kcciol", 2)) for d in figures.DELTAS},
 }
 

@@ -8,18 +8,18 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kcciol.atomic import write_json
+from kcciol.atomic import held, write_json
 from kcciol.compare import with_record
 from kcciol.config import to_dict
 from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
 from kcciol.reproduce import colour, gan, omniglot, sine
 from kcciol.reproduce.frames import Found, rehearsed
-from kcciol.reproduce.study import Bench, Cell, Study, Where, trained_seconds, what_matters
+from kcciol.reproduce.study import Bench, Cell, Study, Where, folder_of, trained_seconds, what_matters
 
 STUDIES: dict[str, Study] = {study.name: study for study in (omniglot.STUDY, colour.MINI_IMAGENET, colour.CIFAR100)}
 
@@ -39,6 +39,8 @@ WHOLES = {
     "sine": Whole(("table4",), sine.make, sine.paths, sine.tables),
     "mnist": Whole(("gan",), gan.make, gan.paths, gan.tables, gan.draw),
 }
+LEFT = 3  # exit code: cells are not made yet
+HELPERS = 4  # processes that make the cells of one column's larger tables together
 PARTS = {name: tuple(study.parts) for name, study in STUDIES.items()} | {n: w.parts for n, w in WHOLES.items()}
 
 
@@ -63,6 +65,9 @@ class Group:
     name: str
     seeds: tuple[int, ...]
     columns: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    helps: bool = False
+    """Several processes may make its cells together, once the column is trained."""
 
     def __str__(self) -> str:
         return f"{self.name}, {self.columns[0]}, seed {self.seeds[0]}" if self.columns else self.name
@@ -71,14 +76,33 @@ class Group:
         """The cells that it makes."""
         if self.name in WHOLES:
             return WHOLES[self.name].paths(plan.where, self.seeds)
-        study = STUDIES[self.name]
-        return [path for c in self.columns for path, *_ in cells(plan, study, c, self.seeds[0])]
+        mine, study = self._plan(plan), STUDIES[self.name]
+        return [path for c in self.columns for path, *_ in cells(mine, study, c, self.seeds[0])]
+
+    def done(self, plan: Plan) -> bool:
+        return all(path.exists() for path in self.paths(plan))
 
     def make(self, plan: Plan) -> None:
         if self.name in WHOLES:
             WHOLES[self.name].make(plan.where, self.seeds)
         for column in self.columns:
-            make_column(plan, STUDIES[self.name], column, self.seeds[0])
+            make_column(self._plan(plan), STUDIES[self.name], column, self.seeds[0])
+
+    def trained(self, plan: Plan, column: str = "") -> bool:
+        """Whether there is nothing left to train for a column, by default its first."""
+        folder = folder_of(STUDIES[self.name], column or self.columns[0], self.seeds[0], plan.where)
+        return (folder / "done.json").exists()
+
+    def waits_for(self, other: Group, plan: Plan) -> bool:
+        """Whether the two would train the same."""
+        if self.name != other.name or self.seeds != other.seeds or not self.columns:
+            return False
+        mine, theirs = ({STUDIES[self.name].root(c) for c in group.columns} for group in (self, other))
+        begun = any(not self.trained(plan, root) for root in mine & theirs)
+        return begun or bool({*self.columns} & {*other.columns})
+
+    def _plan(self, plan: Plan) -> Plan:
+        return replace(plan, parts={self.name: self.parts})
 
 
 def studies_of(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -109,20 +133,25 @@ def path_of(where: Where, study: Study, part: str, column: str, seed: int, name:
     return where.runs / "cells" / study.name / f"{column}-seed{seed}" / f"{part}, {name}.json"
 
 
-def groups(plan: Plan) -> list[Group]:
-    """Everything that is wanted and not all there, the longest first."""
+def groups(plan: Plan, apart: bool = False) -> list[Group]:
+    """Everything that is wanted and not all there, the longest first.
+
+    apart: parts that only some columns have are groups of their own, which begin as soon as their column is trained.
+    """
     found = [Group(name, plan.seeds) for name in plan.parts if name in WHOLES and not plan.columns]
     for seed in plan.seeds:
         for name in (name for name in plan.parts if name in STUDIES):
-            study = STUDIES[name]
+            study, parts = STUDIES[name], plan.parts[name]
             columns = [c for c in study.columns if not plan.columns or c in plan.columns]
             order = sorted(columns, key=lambda c: study.longest.index(c) if c in study.longest else len(study.longest))
+            some = tuple(part for part in parts if apart and part in study.some)
+            found += [Group(name, (seed,), (c,), some, helps=True) for c in order if some]
+            rest = tuple(part for part in parts if part not in some)
             for column in order:
-                start = study.columns[column].after
-                if start is None or start[0] not in columns:
-                    family = [c for c in columns if (after := study.columns[c].after) and after[0] == column]
-                    found.append(Group(name, (seed,), (column, *family)))
-    return [group for group in found if not all(path.exists() for path in group.paths(plan))]
+                if study.root(column, columns) == column:
+                    family = tuple(c for c in columns if c != column and study.root(c, columns) == column)
+                    found.append(Group(name, (seed,), (column, *family), rest))
+    return [group for group in found if not group.done(plan)]
 
 
 def make(plan: Plan) -> list[str]:
@@ -177,16 +206,21 @@ def make_column(plan: Plan, study: Study, column: str, seed: int) -> None:
         if time.monotonic() > plan.until:
             return
         representation = bench.representation
-        clock = time.monotonic()
-        result = with_record(cell.run(bench), representation)
-        seconds = time.monotonic() - clock
-        more = {
-            "spec": cell.spec(bench),
-            "cell_seconds": seconds,
-            "trained_seconds": trained_seconds(study, column, seed, plan.where),
-        }
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, result | more)
+        lock = path.with_suffix(".lock")
+        with held(lock) as mine:
+            if path.exists() or not mine:  # another process made it, or makes it
+                continue
+            clock = time.monotonic()
+            result = with_record(cell.run(bench), representation)
+            seconds = time.monotonic() - clock
+            more = {
+                "spec": cell.spec(bench),
+                "cell_seconds": seconds,
+                "trained_seconds": trained_seconds(study, column, seed, plan.where),
+            }
+            write_json(path, result | more)
+            lock.unlink(missing_ok=True)
         print(f"{study.name}, {column}, seed {seed}, {part}, {name}: {seconds:.1f} s", flush=True)
 
 
@@ -221,17 +255,20 @@ def read(path: Path) -> dict[str, Any]:
 
 def _share_out(plan: Plan) -> list[str]:
     """Each group in a process of its own, several at once."""
-    waiting, failed = groups(plan), []
+    waiting = [group for group in groups(plan, apart=True) for _ in range(HELPERS if group.helps else 1)]
     running: dict[subprocess.Popen[bytes], Group] = {}
+    failed: list[str] = []
     try:
         while (waiting or running) and time.monotonic() < plan.until:
-            while waiting and len(running) < plan.jobs:
-                group = waiting.pop(0)
+            while len(running) < plan.jobs and (group := _next(plan, waiting, list(running.values()))):
+                waiting.remove(group)
                 running[subprocess.Popen(words(plan, group, plan.where.runs))] = group
             for process in [p for p in running if p.poll() is not None]:
-                if process.returncode:
-                    failed.append(str(running[process]))
-                del running[process]
+                group = running.pop(process)
+                if process.returncode not in (0, LEFT):  # what is left, others are making
+                    failed.append(str(group))
+                    waiting = [other for other in waiting if other != group]
+                waiting = [other for other in waiting if not (other.helps and other.done(plan))]
             time.sleep(0.1)
     finally:
         for process in running:
@@ -240,12 +277,24 @@ def _share_out(plan: Plan) -> list[str]:
             process.wait()
     if waiting or running:
         print(f"time is up: {len(waiting)} groups wait, {len(running)} were cut; run again to go on", flush=True)
-    return failed
+    return list(dict.fromkeys(failed))
+
+
+def _next(plan: Plan, waiting: Sequence[Group], running: Sequence[Group]) -> Group | None:
+    """The first group that can begin: those that help wait until others have trained their column."""
+    for group in waiting:
+        if not group.columns or group.trained(plan):
+            return group
+        before = [*running, *(other for other in waiting if not other.helps)] if group.helps else running
+        if not any(group.waits_for(other, plan) for other in before):
+            return group
+    return None
 
 
 def words(plan: Plan, group: Group, runs: Path) -> list[str]:
     """The command that makes one group."""
-    found = [sys.executable, "-m", "kcciol", "reproduce", *plan.parts[group.name], "--no-tables"]
+    parts = group.parts if group.columns else plan.parts[group.name]
+    found = [sys.executable, "-m", "kcciol", "reproduce", *parts, "--no-tables"]
     found += ["--runs", str(runs), "--seeds", *map(str, group.seeds)]
     if group.columns:
         found += ["--columns", *group.columns]

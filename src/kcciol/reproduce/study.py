@@ -6,7 +6,7 @@ import functools
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,13 @@ class Study:
     draw: Callable[[Mapping[str, Any], Path], list[Path]] | None = None
     """From the same to pictures in a folder."""
 
+    def root(self, column: str, among: Collection[str] | None = None) -> str:
+        """The column whose training this one's goes on from, through others if need be; of these columns only."""
+        after = self.columns[column].after
+        if after is None or (among is not None and after[0] not in among):
+            return column
+        return self.root(after[0], among)
+
 
 @dataclass(frozen=True)
 class Where:
@@ -137,8 +144,7 @@ class Bench:
         """The representation at the end of an earlier phase, which may be another column's."""
         _ = self.representation  # trained
         column: str = self.column
-        after = self.study.columns[column].after
-        if after is not None and number <= after[1]:
+        while (after := self.study.columns[column].after) is not None and number <= after[1]:
             column = after[0]
         path = folder_of(self.study, column, self.seed, self.where) / f"phase{number}.safetensors"
         return load_representation(path, pick_device("auto"))
@@ -201,7 +207,7 @@ class Bench:
         config = replace(config, rates=RATES if optimizer == "sgd" else (*config.rates, *lower))
         if self.where.tiny:
             return [replace(config, classes=(n,), search_trajectories=2) for n in s.classes]
-        return [replace(config, classes=(n,), search_trajectories=max(10, 5000 // n)) for n in classes]
+        return [replace(config, classes=(n,), search_trajectories=max(4, 2000 // n)) for n in classes]
 
     def algorithm4(self, configs: list[EvaluationConfig]) -> dict[str, Any]:
         f, W = self.features, self.representation.W
