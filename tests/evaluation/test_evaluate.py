@@ -14,7 +14,7 @@ from torch import Tensor
 from kcciol.config import EvaluationConfig
 from kcciol.errors import UserError
 from kcciol.evaluation import Features, evaluate
-from kcciol.evaluation.rates import choose_rate, holdout_part, pick, search_images
+from kcciol.evaluation.rates import RateChoice, choose_rate, climb, holdout_part, pick, search_images
 
 W = {"weight": torch.zeros(6, 16), "bias": torch.zeros(6)}
 CONFIG = EvaluationConfig(
@@ -129,10 +129,43 @@ def test_holdout_scores_images_that_it_did_not_learn() -> None:
 
 
 def test_ties_go_to_the_smaller_rate_and_edges_are_flagged() -> None:
-    assert pick("stream", [0.1, 0.2, 0.3], [5.0, 7.0, 7.0], 1, 4).rate == 0.2
-    assert not pick("stream", [0.1, 0.2, 0.3], [5.0, 7.0, 7.0], 1, 4).at_edge
-    assert pick("stream", [0.1, 0.2, 0.3], [9.0, 7.0, 7.0], 1, 4).at_edge
-    assert pick("stream", [0.1, 0.2, 0.3], [5.0, 7.0, 8.0], 1, 4).at_edge
+    grid = [0.1, 0.2, 0.3]
+
+    def picked(*scores: float) -> RateChoice:
+        return pick("stream", grid, dict(zip(grid, scores, strict=True)), 1, 4)
+
+    assert picked(5.0, 7.0, 7.0).rate == 0.2
+    assert not picked(5.0, 7.0, 7.0).at_edge
+    assert picked(9.0, 7.0, 7.0).at_edge
+    assert picked(5.0, 7.0, 8.0).at_edge
+    assert not pick("stream", [0.01, *grid], {0.1: 9.0, 0.2: 7.0}, 1, 4).at_edge  # the edge of what was tried only
+
+
+@pytest.mark.parametrize("near", [0.001, 0.01, 0.1, 1.0])
+def test_a_search_from_any_rate_ends_at_the_best_of_the_grid(near: float) -> None:
+    grid = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+    config = replace(CONFIG, rates=grid, rule="stream")
+    W = {"weight": torch.zeros(6, 16), "bias": torch.zeros(6)}
+    every = choose_rate(clusters(), None, W, config, 6)
+    found = choose_rate(clusters(), None, W, config, 6, near=near)
+    assert found.scores.items() <= every.scores.items()
+    below, above = (grid.index(found.rate) + step for step in (-1, 1))
+    assert all(grid[i] in found.scores for i in (below, above) if 0 <= i < len(grid))
+    assert found.scores[found.rate] == max(found.scores.values())
+
+
+def test_a_search_tries_no_more_than_it_must() -> None:
+    tried: list[float] = []
+
+    def score(rates: list[float]) -> list[float]:
+        tried.extend(rates)
+        return [-abs(rate - 8) for rate in rates]
+
+    grid = [float(i) for i in range(20)]
+    scores = climb(grid, score, 5.0)
+    assert max(scores, key=scores.__getitem__) == 8.0
+    assert sorted(tried) == [4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]
+    assert list(scores) == sorted(tried)
 
 
 def test_one_rate_needs_no_search() -> None:

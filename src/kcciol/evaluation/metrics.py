@@ -11,6 +11,8 @@ from torch import Tensor
 from kcciol.evaluation.online import Head
 from kcciol.evaluation.shown import Images
 
+AT_ONCE = 2**24  # numbers of images that are gathered together
+
 
 def hits(logits: Tensor, labels: Tensor) -> Tensor:
     """Which rows of logits (..., outputs) are highest at their label (...), among all outputs, seen yet or not.
@@ -28,12 +30,15 @@ def accuracy(head: Head, images: Tensor | Images, streams: Tensor) -> Tensor:
 
     images are (C, m, columns), streams the class ids (b, k), whose positions are the labels.
     """
-    labels = torch.arange(streams.shape[1], device=streams.device)[:, None]
+    (copies, k), m, columns = streams.shape, *images.shape[1:]
+    labels = torch.arange(k, device=streams.device)[:, None]
+    at_once = max(1, AT_ONCE // (k * m * columns))  # all copies' images at once would not fit
     rows = []
-    for copy, classes in enumerate(streams):  # one copy at a time: all copies' images at once would not fit
-        logits = head.scores(slice(copy, copy + 1), images[classes].flatten(0, 1)[None])
-        rows.append(hits(logits.view(len(classes), images.shape[1], -1), labels).double().mean(-1))
-    return 100 * torch.stack(rows)
+    for first in range(0, copies, at_once):
+        some = slice(first, min(first + at_once, copies))
+        logits = head.scores(some, images[streams[some]].flatten(1, 2))
+        rows.append(hits(logits.view(len(logits), k, m, -1), labels).double().mean(-1))
+    return 100 * torch.cat(rows)
 
 
 def accuracy_of_latest(head: Head, images: Tensor | Images, streams: Tensor) -> Tensor:

@@ -71,12 +71,14 @@ def evaluate(
     base: Features | None = None,
     progress: Callable[[str], None] | None = None,
     more: Features | None = None,
+    near: float | None = None,
 ) -> Evaluation:
     """Learn novel classes online and measure, for each number of classes in the config.
 
     W is as meta-learned: weight (outputs, d) and bias (outputs,); with a hidden layer of h units, hidden.weight (h, d)
     and hidden.bias (h,) too, and weight is (outputs, h). base is needed by the rule "base" only; `more` are
-    base classes that fill up its longer trajectories. progress is given a line for each number of classes.
+    base classes that fill up its longer trajectories. progress is given a line for each number of classes. near is a
+    rate to begin each search with (see `choose_rate`); without it every rate is tried.
     """
     for n in config.classes:  # all mistakes at once, before hours of work
         novel.require("novel", n, config.train_samples, config.test_samples)
@@ -89,7 +91,7 @@ def evaluate(
             began = time.perf_counter()
             length = search_length(base, config, n, more)
             if length not in choices:
-                choices[length] = choose_rate(novel, base, W, config, n, more)
+                choices[length] = choose_rate(novel, base, W, config, n, more, near)
             result = evaluate_length(novel, W, config, choices[length], n)
             results[n] = result = replace(result, seconds=time.perf_counter() - began)
             if progress is not None:

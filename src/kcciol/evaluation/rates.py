@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,11 +49,14 @@ def choose_rate(
     config: EvaluationConfig,
     classes: int,
     more: Features | None = None,
+    near: float | None = None,
 ) -> RateChoice:
     """The best rate of the grid for trajectories of so many classes, by the config's rule.
 
     With one rate only there is nothing to choose, and nothing is run. `more` are further base classes for the rule
     "base": they fill up trajectories longer than there are classes in base, and only those in base are scored.
+    near is a rate of the grid that is good for other trajectories: the search begins with it and its neighbours, and
+    goes on in either direction until the best has a worse one on both sides.
     """
     grid = sorted(set(config.rates))
     if len(grid) == 1:
@@ -65,28 +68,56 @@ def choose_rate(
         drawn = draw_filled(config.seed, "search", counted, len(features) - counted, fillers, count)
     else:
         drawn = draw(config.seed, "search", counted, classes, count)
-    train, test, streams = features.shown(config, drawn.to(features.train.device), "search")
+    train, test, shown = features.shown(config, drawn.to(features.train.device), "search")
     learned, scored = search_images(train, test, config)
     start = Start(W, config, classes, "search", features.width)
 
-    # Copy i is trajectory i // len(grid) with rate i % len(grid).
-    rates = torch.tensor(grid, dtype=learned.dtype, device=learned.device).repeat(count)
-    trajectories = torch.arange(count).repeat_interleave(len(grid))
-    streams, counts = (t.repeat_interleave(len(grid), dim=0) for t in (streams, (drawn < counted).double()))
-    counts = counts.to(streams.device)
-    results = torch.empty(len(rates), dtype=torch.float64, device=learned.device)
-    for copies, seen, head in learn_streams(streams, trajectories, rates, learned, start, config.optimizer):
-        if seen == classes:
-            right = accuracy(head, scored, streams[copies]) * counts[copies]
-            results[copies] = right.sum(-1) / counts[copies].sum(-1)
-    return pick(config.rule, grid, results.view(count, len(grid)).mean(0).tolist(), count, classes)
+    def score(tried: list[float]) -> list[float]:
+        """The mean accuracy with each of these rates: copy i is trajectory i // len(tried) with rate i % len(tried)."""
+        rates = torch.tensor(tried, dtype=learned.dtype, device=learned.device).repeat(count)
+        trajectories = torch.arange(count).repeat_interleave(len(tried))
+        streams, counts = (t.repeat_interleave(len(tried), dim=0) for t in (shown, (drawn < counted).double()))
+        counts = counts.to(streams.device)
+        results = torch.empty(len(rates), dtype=torch.float64, device=learned.device)
+        for copies, seen, head in learn_streams(streams, trajectories, rates, learned, start, config.optimizer):
+            if seen == classes:
+                right = accuracy(head, scored, streams[copies]) * counts[copies]
+                results[copies] = right.sum(-1) / counts[copies].sum(-1)
+        return results.view(count, len(tried)).mean(0).tolist()
+
+    return pick(config.rule, grid, climb(grid, score, near), count, classes)
 
 
-def pick(rule: str, grid: list[float], scores: list[float], trajectories: int, classes: int) -> RateChoice:
-    """The rate with the best score; of equal ones the smallest. grid is ascending."""
-    best = scores.index(max(scores))  # index finds the first, hence the smallest
-    edge = best in (0, len(grid) - 1)
-    return RateChoice(rule, grid[best], dict(zip(grid, scores, strict=True)), trajectories, edge, classes)
+def climb(grid: list[float], score: Callable[[list[float]], list[float]], near: float | None) -> dict[float, float]:
+    """The scores of rates of an ascending grid: of all, or of those around `near` until the best of them has been tried
+    with a neighbour on both sides.
+
+    >>> climb([1, 2, 3, 4, 5, 6], lambda rates: [-abs(rate - 5) for rate in rates], near=2)
+    {1: -4, 2: -3, 3: -2, 4: -1, 5: 0, 6: -1}
+    >>> climb([1, 2, 3, 4, 5, 6], lambda rates: [-abs(rate - 5) for rate in rates], near=5)
+    {4: -1, 5: 0, 6: -1}
+    """
+    if near is None:
+        return dict(zip(grid, score(grid), strict=True))
+    at = grid.index(near)
+    low, high = max(at - 1, 0), min(at + 2, len(grid))
+    scores = score(grid[low:high])
+    while True:
+        best = low + scores.index(max(scores))
+        if best == low > 0:
+            first = max(low - 2, 0)
+            scores, low = score(grid[first:low]) + scores, first
+        elif best == high - 1 < len(grid) - 1:
+            last = min(high + 2, len(grid))
+            scores, high = scores + score(grid[high:last]), last
+        else:
+            return dict(zip(grid[low:high], scores, strict=True))
+
+
+def pick(rule: str, grid: list[float], scores: dict[float, float], trajectories: int, classes: int) -> RateChoice:
+    """The rate with the best score; of equal ones the smallest. grid and scores are ascending."""
+    best = max(scores, key=lambda rate: (scores[rate], -rate))
+    return RateChoice(rule, best, scores, trajectories, best in (grid[0], grid[-1]), classes)
 
 
 def search_length(base: Features | None, config: EvaluationConfig, classes: int, more: Features | None = None) -> int:

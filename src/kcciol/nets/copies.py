@@ -39,6 +39,15 @@ def by_patches(theta: Mapping[str, Tensor], x: Tensor, strides: tuple[int, ...])
         yield a.permute(0, 1, 4, 2, 3)
 
 
+def copies_of(value: Tensor, count: int, matrices: bool) -> Tensor:
+    """So many copies (B, ...) of a tensor of theta. matrices: in memory a convolution's weights lie as `matrix_of` has
+    them, so that `by_patches` uses them, and makes their gradients, without moving them about."""
+    if value.ndim != 4 or not matrices:
+        return value.expand(count, *value.shape).clone()
+    matrix = value.permute(2, 3, 1, 0)  # (3, 3, c, channels)
+    return matrix.expand(count, *matrix.shape).clone(memory_format=torch.contiguous_format).permute(0, 4, 3, 1, 2)
+
+
 def patches_of(a: Tensor, stride: int) -> tuple[Tensor, tuple[int, int]]:
     """The 3x3 patches (B, m h' w', 9 c) of a (B, m, h, w, c), and h', w'."""
     views = a.unfold(2, 3, stride).unfold(3, 3, stride)  # (B, m, h', w', c, 3, 3)

@@ -25,7 +25,8 @@ def gradient_head(classes: tuple[int, ...], optimizer: str = "adam") -> Cell:
     """Algorithm 4."""
 
     def spec(bench: Bench) -> dict[str, Any]:
-        return {"algorithm 4": [to_dict(config) for config in bench.evaluations(classes, optimizer)]}
+        configs = bench.evaluations(classes, optimizer)
+        return {"algorithm 4": [to_dict(config) for config in configs], "rates tried": "all, then around the last"}
 
     return Cell(spec, lambda bench: bench.algorithm4(bench.evaluations(classes, optimizer)))
 

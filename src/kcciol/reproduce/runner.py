@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from kcciol.atomic import held, write_json
 from kcciol.compare import with_record
@@ -209,19 +212,17 @@ def make_column(plan: Plan, study: Study, column: str, seed: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.with_suffix(".lock")
         with held(lock) as mine:
-            if path.exists() or not mine:  # another process made it, or makes it
-                continue
-            clock = time.monotonic()
-            result = with_record(cell.run(bench), representation)
-            seconds = time.monotonic() - clock
-            more = {
-                "spec": cell.spec(bench),
-                "cell_seconds": seconds,
-                "trained_seconds": trained_seconds(study, column, seed, plan.where),
-            }
-            write_json(path, result | more)
-            lock.unlink(missing_ok=True)
-        print(f"{study.name}, {column}, seed {seed}, {part}, {name}: {seconds:.1f} s", flush=True)
+            if mine and not path.exists():  # else another process makes it, or has just made it
+                clock = time.monotonic()
+                result = with_record(cell.run(bench), representation) | {"spec": cell.spec(bench)}
+                seconds = time.monotonic() - clock
+                spent = trained_seconds(study, column, seed, plan.where)
+                write_json(path, result | {"cell_seconds": seconds, "trained_seconds": spent})
+                print(f"{study.name}, {column}, seed {seed}, {part}, {name}: {seconds:.1f} s", flush=True)
+            if mine:
+                lock.unlink(missing_ok=True)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # other processes need it
 
 
 def check(plan: Plan) -> None:
@@ -262,7 +263,7 @@ def _share_out(plan: Plan) -> list[str]:
         while (waiting or running) and time.monotonic() < plan.until:
             while len(running) < plan.jobs and (group := _next(plan, waiting, list(running.values()))):
                 waiting.remove(group)
-                running[subprocess.Popen(words(plan, group, plan.where.runs))] = group
+                running[subprocess.Popen(words(plan, group, plan.where.runs), env=surroundings(group))] = group
             for process in [p for p in running if p.poll() is not None]:
                 group = running.pop(process)
                 if process.returncode not in (0, LEFT):  # what is left, others are making
@@ -289,6 +290,11 @@ def _next(plan: Plan, waiting: Sequence[Group], running: Sequence[Group]) -> Gro
         if not any(group.waits_for(other, plan) for other in before):
             return group
     return None
+
+
+def surroundings(group: Group) -> dict[str, str]:
+    """The environment of its process. Long streams of small steps give way on a shared GPU to what trains."""
+    return os.environ | ({"CUDA_MPS_CLIENT_PRIORITY": "1"} if group.helps else {})
 
 
 def words(plan: Plan, group: Group, runs: Path) -> list[str]:
