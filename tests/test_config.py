@@ -8,22 +8,25 @@ from pathlib import Path
 import pytest
 
 from kcciol import config as configs
-from kcciol.config import Config, from_dict, preset, presets, read, to_dict, to_toml
+from kcciol.config import Config, from_dict, preset, preset_values, presets, read, to_dict, to_toml
 from kcciol.errors import UserError
+from kcciol.members import generation_preset, member, regression_preset
 
 
 def test_the_presets_are_there() -> None:
     names = {"omniglot", "omniglot-paper", "omniglot-literal", "quickstart"}
     names |= {"cifar100", "cifar100-literal", "mini-imagenet", "mini-imagenet-literal"}
+    names |= {"sine", "sine-literal", "mnist-gan", "mnist-gan-literal"}
     assert set(presets()) == names
     assert all(len(text) > 20 for text in presets().values())
 
 
 @pytest.mark.parametrize("name", presets())
 def test_toml_goes_round(name: str) -> None:
-    config = preset(name)
-    assert from_dict(Config, tomllib.loads(to_toml(config))) == config
-    assert from_dict(Config, to_dict(config)) == config
+    values = preset_values(name)
+    config = member(values) if "problem" in values else preset(name)
+    assert from_dict(type(config), tomllib.loads(to_toml(config))) == config
+    assert from_dict(type(config), to_dict(config)) == config
 
 
 def test_the_printed_hyper_parameters() -> None:
@@ -69,3 +72,25 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read(tmp_path / "bad.toml")
     with pytest.raises(UserError, match="no preset 'omni'"):
         configs.preset("omni")
+
+
+def test_the_printed_hyper_parameters_of_other_problems() -> None:
+    for name in ("sine", "sine-literal"):
+        c = regression_preset(name)
+        assert [p.steps for p in c.phases] == [20000, 7500, 23500]
+        assert {p.alpha for p in c.phases} == {3e-3}
+        assert [p.beta for p in c.phases] == [1e-4, 2.7e-6, 2.7e-6]
+        assert (c.phase2.gamma, c.phase3.lam, c.mask.delta) == (1e-5, 5e-4, 0.5)
+    literal = regression_preset("sine-literal")
+    assert (literal.sine.count, literal.milestones) == (1, (1500, 2500, 3500))
+    assert literal.phase1.beta * literal.decay**3 == pytest.approx(literal.phase2.beta)
+    gan = generation_preset("mnist-gan-literal")
+    assert [p.steps for p in gan.phases] == [300000, 0, 3500000]
+    assert (gan.phase1.beta, gan.phase3.lam, gan.mask.delta, gan.trajectory.count) == (1e-5, 1e-4, 1.0, 1)
+
+
+def test_configs_of_other_problems_say_so() -> None:
+    with pytest.raises(UserError, match="sine is a config of the problem 'regression'"):
+        preset("sine")
+    with pytest.raises(UserError, match="no problem 'chess'; there are: regression, generation"):
+        member({"problem": "chess"})

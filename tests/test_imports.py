@@ -13,7 +13,7 @@ LEVELS = [
     ["__main__"],
     ["cli"],
     ["quickstart", "reproduce"],
-    ["measure", "bench", "compare", "report"],
+    ["measure", "bench", "compare", "report", "members"],
     ["representation", "regression", "generation"],
     ["together"],
     ["evaluation"],

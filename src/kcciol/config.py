@@ -352,7 +352,7 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
     return value
 
 
-def to_toml(config: Config) -> str:
+def to_toml(config: Any) -> str:
     """The config as a TOML file that `read` turns back into the same config."""
     values = to_dict(config)
     lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if not isinstance(value, dict)]
@@ -364,12 +364,24 @@ def to_toml(config: Config) -> str:
 
 def read(path: Path) -> Config:
     """A config from a TOML file."""
+    return classification(read_toml(path), str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The values of a TOML file."""
     try:
-        return from_dict(Config, tomllib.loads(path.read_text(encoding="utf-8")))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"The config file {path} cannot be read ({error}).") from None
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"The config file {path} is not valid TOML: {error}.") from None
+
+
+def classification(values: Mapping[str, Any], name: str) -> Config:
+    """A config from its values; those of another problem have another shape (see `kcciol.members`)."""
+    if "problem" in values:
+        raise UserError(f"{name} is a config of the problem {values['problem']!r}, which has no novel classes.")
+    return from_dict(Config, values)
 
 
 @functools.cache
@@ -390,7 +402,11 @@ def preset(name: str) -> Config:
     >>> preset("quickstart").data.name
     'glyphs'
     """
+    return classification(preset_values(name), f"The preset {name}")
+
+
+def preset_values(name: str) -> dict[str, Any]:
+    """What a preset's file says."""
     if name not in presets():
         raise UserError(f"There is no preset {name!r}; there are: {', '.join(presets())}.")
-    text = (resources.files("kcciol") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
-    return from_dict(Config, tomllib.loads(text))
+    return tomllib.loads((resources.files("kcciol") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))

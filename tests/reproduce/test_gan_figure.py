@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kcciol.errors import UserError
+from kcciol.generation.digits import RATES, classifier
 from kcciol.reproduce import gan
 from kcciol.reproduce.study import Where
 
@@ -22,14 +23,14 @@ def test_digits_learned_in_sequence_become_a_figure(tmp_path: Path, capsys: pyte
     assert capsys.readouterr().out == ""
     (path,) = gan.draw(where, (0, 1), tmp_path)
     figure = json.loads(path.read_text())
-    assert len(figure["numbers"]) == 3 * len(gan.COLUMNS) * len(gan.RATES)
+    assert len(figure["numbers"]) == 3 * len(gan.COLUMNS) * len(RATES)
     assert [len(row) for row in figure["data"]["kcciol"][1]["0.001"]] == [1, 2, 3]
     if "image" in figure:
         assert (path.parent / figure["image"]).read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_classifier_tells_real_images_apart() -> None:
-    judge, right = gan.classifier(gan.data_of(Where(tiny=True)), torch.device("cpu"), epochs=20)
+    judge, right = classifier(gan.data_of(Where(tiny=True)), torch.device("cpu"), epochs=20)
     assert right > 50
     assert judge(torch.zeros(2, 144)).shape == (2, 10)
 

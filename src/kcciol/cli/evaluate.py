@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from kcciol.cli.learners import evaluate_learners
+from kcciol.cli.members import evaluate_members, members_in
 from kcciol.cli.terminal import out, parse, say, word_after
 from kcciol.config import EvaluationConfig
 from kcciol.errors import UserError
@@ -63,6 +64,8 @@ def evaluate(words: Sequence[str]) -> int:
         parse(EvaluateOptions, "evaluate", ["--help"])
     if not words or words[0].startswith("-"):
         raise UserError("The run comes first: kcciol evaluate RUN [options].")
+    if (members := members_in(Path(words[0]))) is not None:
+        return evaluate_members(words, members)
     start = EvaluateOptions(Path(words[0]))
     if {"-h", "--help"} & set(words):
         parse(EvaluateOptions, "evaluate", words, start)

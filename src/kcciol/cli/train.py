@@ -14,6 +14,7 @@ from tyro.conf import Positional, arg
 
 from kcciol import config as configs
 from kcciol import representations
+from kcciol.cli.members import members_in, train_members
 from kcciol.cli.terminal import out, parse, print_presets, word_after
 from kcciol.config import Config
 from kcciol.errors import UserError
@@ -53,12 +54,17 @@ def train(words: Sequence[str]) -> int:
         out.print("Several GPUs: torchrun --nproc-per-node 4 -m kcciol train PRESET --trajectory.count 4")
         return 0 if {"-h", "--help"} & set(words) else 2
     folder = Path(words[0])
+    if (members := members_in(folder)) is not None:
+        return train_members(words, members[0], [one["seed"] for one in members])
     if (folder / "config.toml").is_file():
         start = TrainOptions(words[0], folder, config=configs.read(folder / "config.toml"))
-    elif words[0].endswith(".toml"):
-        start = TrainOptions(folder.stem, config=configs.read(folder))
     else:
-        start = TrainOptions(words[0], config=configs.preset(words[0]))
+        file = words[0].endswith(".toml")
+        values = configs.read_toml(folder) if file else configs.preset_values(words[0])
+        if "problem" in values:
+            return train_members(words, values)
+        name = folder.stem if file else words[0]
+        start = TrainOptions(name, config=configs.classification(values, name))
     method = word_after("--representation", words)
     before = start.config.representation
     if method is not None and method != before:

@@ -1,8 +1,7 @@
 """The GAN on MNIST: digits 5, 6 and 7 learned in sequence, what is generated of each, and a picture of it.
 
 The number beside the picture is the share of generated images that a classifier trained on real digits takes for what
-they should be. No rate is chosen: every rate of the grid is shown, since with three novel digits there is nothing to
-choose on.
+they should be.
 """
 
 from __future__ import annotations
@@ -15,27 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
 from kcciol.atomic import replacing, write_json
-from kcciol.config import DataConfig, EngineConfig, PhaseConfig, preset, to_dict
+from kcciol.config import EngineConfig, preset, to_dict
 from kcciol.data import load as load_data
-from kcciol.data.classset import ClassSet, Splits
+from kcciol.data.classset import Splits
 from kcciol.engine.execute import pick_device
 from kcciol.engine.record import record
-from kcciol.generation.evaluate import evaluate
+from kcciol.generation.digits import BASE, NOVEL, classifier, digits, measure
 from kcciol.generation.network import Networks
 from kcciol.generation.settings import GanConfig, GenerationConfig, TrajectoryConfig
 from kcciol.generation.train import load, train
+from kcciol.members import generation_preset
 from kcciol.reproduce.study import Where, refuse_other
 
-# Sizes of the networks and of a trajectory as printed, delta 1 and no phase 2 too. Printed are 300,000 steps of one
-# trajectory at 1e-5 and 3,500,000 of phase 3; here a step has 16 trajectories and thirty times the rate.
-PAPER = GenerationConfig(
-    phase1=PhaseConfig(steps=20000, alpha=1e-2, beta=3e-4),
-    phase3=PhaseConfig(steps=5000, alpha=1e-2, beta=1e-4, lam=1e-4),
-)
+PAPER = generation_preset("mnist-gan")
 TINY = replace(
     PAPER,
     gan=GanConfig(noise=4, generator=(8, 8), critic=(8, 8)),
@@ -45,15 +38,13 @@ TINY = replace(
     engine=EngineConfig(device="auto"),
 )
 COLUMNS = {"mrcl": ("control", 1), "control": ("control", 3), "kcciol": ("kcciol", 3)}  # a member, after a phase
-RATES = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
-BASE, NOVEL = (0, 1, 2, 3, 4, 8, 9), (5, 6, 7)
 
 
 def data_of(where: Where) -> Splits:
     if where.tiny:
         drawn = replace(preset("quickstart").data, size=12, base_classes=7, novel_classes=3, samples=40)
         return load_data(replace(drawn, validation_classes=0))
-    return load_data(DataConfig(name="mnist", root=where.root, size=32, base_classes=0, train_samples=0))
+    return digits(where.root)
 
 
 def paths(where: Where, seeds: Sequence[int]) -> list[Path]:
@@ -95,51 +86,6 @@ def make(where: Where, seeds: Sequence[int]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, result)
             print(f"gan, {column}, seed {seed}", flush=True)
-
-
-def measure(
-    nets: Networks, Theta: Tensor, novel: ClassSet, seed: int, judge: nn.Module, batches: int
-) -> dict[str, Any]:
-    """For every rate: right[i][j], the share of images of the j-th class, after the i-th, that look like it; and some
-    images of all classes at the end."""
-    found: dict[str, Any] = {"rates": {}}
-    side = int(nets.pixels**0.5)
-    for rate in RATES:
-        made = evaluate(nets, Theta, novel, list(NOVEL), seed, rate, batches=batches)
-        right = [
-            [float((judge(images).argmax(-1) == NOVEL[j]).double().mean()) for j, images in enumerate(after)]
-            for after in made.images
-        ]
-        shown = torch.stack([images[:8] for images in made.images[-1]])  # (3, 8, pixels)
-        bytes_ = ((shown + 1) * 127.5).round().clamp(0, 255).byte().view(3, 8, side, side)
-        found["rates"][f"{rate:g}"] = {"right": right, "images": bytes_.flatten(2).tolist()}
-    return found
-
-
-def classifier(data: Splits, device: torch.device, epochs: int) -> tuple[nn.Module, float]:
-    """A network that tells all real digits apart, and its accuracy (%) on a tenth of them that it was not shown."""
-    parts, labels = [], []
-    for split, numbers in ((data.base, BASE), (data.novel, NOVEL)):
-        for c, number in enumerate(numbers):
-            images = split.images[c, : int(split.counts[c])].flatten(1)
-            parts.append(images)
-            labels += [number] * len(images)
-    x, y = torch.cat(parts).to(device), torch.tensor(labels, device=device)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        order = torch.randperm(len(x)).to(device)
-        net = nn.Sequential(nn.Linear(x.shape[1], 256), nn.ReLU(), nn.Linear(256, 10)).to(device)
-    x, y, held = x[order], y[order], len(x) // 10
-    optimizer = torch.optim.Adam(net.parameters(), 1e-3)
-    for _ in range(epochs):
-        for some in torch.split(torch.arange(held, len(x), device=device), 128):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(net(x[some].float() / 127.5 - 1), y[some])
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-    with torch.no_grad():
-        right = (net(x[:held].float() / 127.5 - 1).argmax(-1) == y[:held]).double().mean()
-    return net, 100 * float(right)
 
 
 def tables(where: Where, seeds: Sequence[int]) -> dict[str, Any]:

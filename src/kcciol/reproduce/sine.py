@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from kcciol.atomic import write_json
-from kcciol.config import EngineConfig, PhaseConfig, to_dict
+from kcciol.config import EngineConfig, to_dict
 from kcciol.engine.execute import pick_device
 from kcciol.engine.record import record
 from kcciol.evaluation.metrics import summarize
+from kcciol.members import regression_preset
 from kcciol.regression.evaluate import evaluate
 from kcciol.regression.learning import inner_loop
 from kcciol.regression.network import Network
@@ -26,14 +27,7 @@ from kcciol.regression.train import load, train
 from kcciol.reproduce.frames import paper
 from kcciol.reproduce.study import Where, refuse_other
 
-# The paper's sizes and rates; four trajectories a step instead of one.
-PAPER = RegressionConfig(
-    sine=SineConfig(count=4),
-    phase1=PhaseConfig(steps=20000, alpha=3e-3, beta=1e-4),
-    phase2=PhaseConfig(steps=7500, alpha=3e-3, beta=2.7e-6, gamma=1e-5),
-    phase3=PhaseConfig(steps=23500, alpha=3e-3, beta=2.7e-6, lam=5e-4),
-    engine=EngineConfig(precision="tf32"),
-)
+PAPER = replace(regression_preset("sine"), milestones=regression_preset("sine-literal").milestones)
 RUNS, SEARCH_RUNS = 50, 10
 RATES = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 

@@ -1,0 +1,202 @@
+"""kcciol train and kcciol evaluate for sine functions and for digits that are generated."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from rich.table import Table
+from tyro.conf import Positional, arg
+
+from kcciol.cli.terminal import out, parse
+from kcciol.errors import UserError
+from kcciol.generation.settings import GenerationConfig
+from kcciol.members import member
+from kcciol.regression.settings import RegressionConfig
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked of any of these runs."""
+
+    preset: Positional[str]
+    """A preset's name, a config file of the same shape, or the folder of a run to take the config from."""
+    out: Path = Path("runs/PRESET")
+    """The run folder; by default runs/PRESET-seedSEED."""
+    seeds: tuple[int, ...] = ()
+    """Runs of these seeds side by side in one folder: on a GPU several cost little more than one."""
+    resume: bool = False
+    """Continue the run in the folder, exactly where its checkpoint stands."""
+    quiet: bool = False
+    """No progress bar."""
+
+
+@dataclass(frozen=True)
+class SineOptions(Options):
+    """Meta-train on sine functions that come in sequence, in three phases.
+
+    Every setting of the preset is a flag; the defaults shown are those of the preset that is named.
+    """
+
+    config: Annotated[RegressionConfig, arg(name="")] = field(default_factory=RegressionConfig)
+
+
+@dataclass(frozen=True)
+class DigitsOptions(Options):
+    """Meta-train a generator and a critic of digits that come in sequence.
+
+    Every setting of the preset is a flag; the defaults shown are those of the preset that is named.
+    """
+
+    root: str = ""
+    """Where MNIST lies; by default the folder that the environment variable KCCIOL_DATA names, else ./data."""
+    config: Annotated[GenerationConfig, arg(name="")] = field(default_factory=GenerationConfig)
+
+
+def members_in(folder: Path) -> list[dict[str, Any]] | None:
+    """The configs of the runs in a folder; None when it holds none of this kind."""
+    path = folder / "members.json"
+    if not path.is_file():
+        return None
+    try:
+        return [dict(one) for one in json.loads(path.read_text(encoding="utf-8"))["members"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} cannot be read ({error}): it is not what a run leaves there.") from None
+
+
+def train_members(words: Sequence[str], values: dict[str, Any], seeds: Sequence[int] = ()) -> int:
+    """Train what a preset, a file or a folder describes; values are its config."""
+    start, folder = member(values), Path(words[0])
+    there = folder if (folder / "members.json").is_file() else Options.out
+    name = words[0].removesuffix(".toml") if words[0].endswith(".toml") else words[0]
+    options: SineOptions | DigitsOptions
+    if isinstance(start, RegressionConfig):
+        options = parse(SineOptions, "train", words, SineOptions(name, there, tuple(seeds), config=start))
+    else:
+        options = parse(DigitsOptions, "train", words, DigitsOptions(name, there, tuple(seeds), config=start))
+    config = options.config
+    wanted = options.seeds or (config.seed,)
+    if min(wanted) < 0 or len(set(wanted)) < len(wanted):
+        raise UserError("--seeds must be different numbers of 0 or more.")
+    path = options.out
+    if path == Options.out:
+        path = Path("runs") / f"{Path(name).name}-seed{'-'.join(map(str, wanted))}"
+    from kcciol.engine.stop import Stopped
+
+    try:
+        if isinstance(options, SineOptions):
+            from kcciol.regression.train import train as train_sine
+
+            train_sine([replace(options.config, seed=s) for s in wanted], path, options.resume, options.quiet)
+        else:
+            from kcciol.generation.digits import BASE, digits
+            from kcciol.generation.train import train as train_digits
+
+            base, members = digits(options.root).base, [replace(options.config, seed=s) for s in wanted]
+            train_digits(members, base, BASE, path, options.resume, options.quiet)
+    except Stopped as stopped:
+        print(f"kcciol: {stopped} `kcciol train {shlex.quote(str(path))} --resume` continues.", file=sys.stderr)
+        return stopped.exit_code
+    out.print(f"The run is in {path}; `kcciol evaluate {shlex.quote(str(path))}` measures it.")
+    return 0
+
+
+@dataclass(frozen=True)
+class EvaluateMembersOptions:
+    """Learn novel functions, or novel digits, in sequence with what a run has learned, and measure.
+
+    Of functions the mean squared error over those seen so far is given, after each. Of digits, for every rate, the
+    share of generated images that a classifier trained on real ones takes for what they should be, after all three.
+    """
+
+    run: Positional[Path]
+    """A run folder."""
+    phase: int = 0
+    """Which phase; 0 means the last."""
+    runs: int = 50
+    """Functions: sequences to average over."""
+    rate: float = 0.0
+    """Functions: rate of SGD; 0 means that of the inner loop in phase 1."""
+    root: str = ""
+    """Digits: where MNIST lies."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
+    out: Path | None = None
+    """The JSON file to write; by default evaluation-PHASE.json in the folder."""
+
+
+def evaluate_members(words: Sequence[str], members: Sequence[dict[str, Any]]) -> int:
+    """Measure each of the runs in a folder."""
+    options = parse(EvaluateMembersOptions, "evaluate", words)
+    numbers = (options.phase,) if options.phase else (3, 2, 1)
+    path = next((p for n in numbers if (p := options.run / f"phase{n}.safetensors").exists()), None)
+    if path is None:
+        raise UserError(f"The folder {options.run} holds no end of that phase: train it to the end of one first.")
+    if options.runs < 1 or options.rate < 0:
+        raise UserError("--runs must be at least 1 and --rate 0 or more.")
+    from kcciol.atomic import require_json, write_json
+    from kcciol.engine.record import record
+
+    target = options.out or options.run / f"evaluation-{path.stem}.json"
+    require_json(target)
+    results = (_functions if isinstance(member(members[0]), RegressionConfig) else _digits)(options, path)
+    write_json(target, {"members": members, "results": results, "phase": path.stem, "record": record()})
+    out.print(f"wrote {target}")
+    return 0
+
+
+def _functions(options: EvaluateMembersOptions, path: Path) -> list[dict[str, Any]]:
+    from kcciol.engine.execute import pick_device
+    from kcciol.regression.evaluate import evaluate
+    from kcciol.regression.learning import inner_loop
+    from kcciol.regression.network import Network
+    from kcciol.regression.train import load
+
+    device = pick_device(options.device)
+    configs, state = load(path)
+    table = Table("functions seen", *(f"seed {c.seed}" for c in configs), box=None, pad_edge=False)
+    results: list[dict[str, Any]] = []
+    for config, Theta in zip(configs, state.tensors["Theta"].to(device), strict=True):
+        net, rate = Network(config.net, config.sine.slots + 1), options.rate or config.phase1.alpha
+        learn = inner_loop(device, exact=True)
+        rows = evaluate(net, Theta, config.sine, config.seed, options.runs, rate, True, learn).to_dict()
+        results.append({"seed": config.seed, "rate": rate, "functions": rows})
+    for n in results[0]["functions"]:
+        cells = [r["functions"][n] for r in results]
+        table.add_row(n, *(_error(cell) for cell in cells))
+    out.print(table)
+    return results
+
+
+def _error(cell: dict[str, Any]) -> str:
+    if cell["mean"] is None:
+        return "all runs diverged"
+    spread = "" if cell["ci95"] is None else f" ± {cell['ci95']:.3f}"
+    return f"{cell['mean']:.3f}{spread}" + (f" ({cell['diverged']} diverged)" if cell["diverged"] else "")
+
+
+def _digits(options: EvaluateMembersOptions, path: Path) -> list[dict[str, Any]]:
+    from kcciol.engine.execute import pick_device
+    from kcciol.generation.digits import BASE, NOVEL, classifier, digits, measure
+    from kcciol.generation.network import Networks
+    from kcciol.generation.train import load
+
+    device, data = pick_device(options.device), digits(options.root)
+    configs, state = load(data.base, BASE, path)
+    judge, real = classifier(data, device, epochs=3)
+    table = Table("rate", *(f"seed {c.seed}: {d}" for c in configs for d in NOVEL), box=None, pad_edge=False)
+    results: list[dict[str, Any]] = []
+    for config, Theta in zip(configs, state.tensors["Theta"].to(device), strict=True):
+        nets = Networks(config.gan, data.base.images[0, 0].numel())
+        found = measure(nets, Theta, data.novel, config.seed, judge, 25)
+        results.append({"seed": config.seed, "classifier on held-out real images": real, **found})
+    for rate in results[0]["rates"]:
+        shares = [share for r in results for share in r["rates"][rate]["right"][-1]]
+        table.add_row(rate, *(f"{100 * share:.0f} %" for share in shares))
+    out.print(table)
+    return results

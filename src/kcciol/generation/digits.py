@@ -1,0 +1,71 @@
+"""MNIST as a problem of generation: 5, 6 and 7 are novel, and a classifier says what generated images look like.
+
+No rate is chosen: every rate of the grid is shown, since with three novel digits there is nothing to choose on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kcciol.config import DataConfig
+from kcciol.data import load
+from kcciol.data.classset import ClassSet, Splits
+from kcciol.generation.evaluate import evaluate
+from kcciol.generation.network import Networks
+
+BASE, NOVEL = (0, 1, 2, 3, 4, 8, 9), (5, 6, 7)
+RATES = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+
+
+def digits(root: str) -> Splits:
+    """32x32 images of base and novel digits."""
+    return load(DataConfig(name="mnist", root=root, size=32, base_classes=0, train_samples=0))
+
+
+def measure(
+    nets: Networks, Theta: Tensor, novel: ClassSet, seed: int, judge: nn.Module, batches: int
+) -> dict[str, Any]:
+    """For every rate: right[i][j], the share of images of the j-th class, after the i-th, that look like it; and some
+    images of all classes at the end."""
+    found: dict[str, Any] = {"rates": {}}
+    side = int(nets.pixels**0.5)
+    for rate in RATES:
+        made = evaluate(nets, Theta, novel, list(NOVEL), seed, rate, batches=batches)
+        right = [
+            [float((judge(images).argmax(-1) == NOVEL[j]).double().mean()) for j, images in enumerate(after)]
+            for after in made.images
+        ]
+        shown = torch.stack([images[:8] for images in made.images[-1]])  # (3, 8, pixels)
+        bytes_ = ((shown + 1) * 127.5).round().clamp(0, 255).byte().view(3, 8, side, side)
+        found["rates"][f"{rate:g}"] = {"right": right, "images": bytes_.flatten(2).tolist()}
+    return found
+
+
+def classifier(data: Splits, device: torch.device, epochs: int) -> tuple[nn.Module, float]:
+    """A network that tells all real digits apart, and its accuracy (%) on a tenth of them that it was not shown."""
+    parts, labels = [], []
+    for split, numbers in ((data.base, BASE), (data.novel, NOVEL)):
+        for c, number in enumerate(numbers):
+            images = split.images[c, : int(split.counts[c])].flatten(1)
+            parts.append(images)
+            labels += [number] * len(images)
+    x, y = torch.cat(parts).to(device), torch.tensor(labels, device=device)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        order = torch.randperm(len(x)).to(device)
+        net = nn.Sequential(nn.Linear(x.shape[1], 256), nn.ReLU(), nn.Linear(256, 10)).to(device)
+    x, y, held = x[order], y[order], len(x) // 10
+    optimizer = torch.optim.Adam(net.parameters(), 1e-3)
+    for _ in range(epochs):
+        for some in torch.split(torch.arange(held, len(x), device=device), 128):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(net(x[some].float() / 127.5 - 1), y[some])
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    with torch.no_grad():
+        right = (net(x[:held].float() / 127.5 - 1).argmax(-1) == y[:held]).double().mean()
+    return net, 100 * float(right)

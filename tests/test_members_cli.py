@@ -1,0 +1,109 @@
+"""kcciol train and evaluate of problems whose runs train side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kcciol import cli
+from kcciol.config import to_toml
+from kcciol.data import mnist
+from kcciol.engine.checkpoint import read
+from kcciol.generation import digits
+from tests.data.test_mnist import idx
+from tests.regression.test_sine_training import TINY
+
+SMALL = ["--gan.generator", "8", "8", "--gan.critic", "8", "8", "--trajectory.count", "2"]
+SHORT = ["--phase1.steps", "3", "--phase3.steps", "2", "--engine.device", "cpu", "--quiet"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "waves.toml"
+    path.write_text(to_toml(TINY))
+    return path
+
+
+def test_functions_are_learned_and_measured(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", str(file), "--seeds", "1", "4", "--quiet"]) == 0
+    run = Path("runs/waves-seed1-4")
+    assert read(run / "phase3.safetensors")[1]["Theta"].shape[0] == 2
+    assert f"kcciol evaluate {run}" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(run), "--runs", "3"]) == 0
+    said = capsys.readouterr().out
+    assert "seed 1" in said
+    assert "seed 4" in said
+    result = json.loads((run / "evaluation-phase3.json").read_text())
+    assert [r["seed"] for r in result["results"]] == [1, 4]
+    assert list(result["results"][0]["functions"]) == ["1", "2", "3"]
+    assert result["results"][0]["rate"] == TINY.phase1.alpha
+    assert cli.main(["evaluate", str(run), "--phase", "1", "--runs", "2", "--rate", "0.5"]) == 0
+    first = json.loads((run / "evaluation-phase1.json").read_text())
+    assert first["results"][1]["rate"] == 0.5
+
+
+def test_a_run_of_functions_goes_on_where_it_was(file: Path, tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert cli.main(["train", str(file), "--out", str(whole), "--quiet"]) == 0
+    assert cli.main(["train", str(file), "--out", str(cut), "--quiet", "--engine.log-every", "1"]) == 0
+    (cut / "phase3.safetensors").unlink()
+    assert cli.main(["train", str(cut), "--resume", "--quiet"]) == 0
+    one, two = (read(folder / "checkpoint.safetensors")[1]["Theta"] for folder in (whole, cut))
+    assert one.equal(two)
+
+
+def test_digits_are_learned_and_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = tmp_path / "data" / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    random = np.random.default_rng(0)
+    monkeypatch.setattr(mnist.load, "__defaults__", ((400, 400),))
+    for name in ("train", "t10k"):
+        (raw / f"{name}-images-idx3-ubyte").write_bytes(idx(random.integers(0, 256, (400, 28, 28), dtype=np.uint8)))
+        (raw / f"{name}-labels-idx1-ubyte").write_bytes(idx((np.arange(400) % 10).astype(np.uint8)))
+    monkeypatch.setattr(digits, "RATES", (1e-3,))
+    root = ["--root", str(tmp_path / "data")]
+    run = tmp_path / "run"
+    assert cli.main(["train", "mnist-gan", "--out", str(run), *root, *SMALL, *SHORT]) == 0
+    assert cli.main(["evaluate", str(run), *root, "--device", "cpu"]) == 0
+    assert "seed 0: 5" in capsys.readouterr().out
+    result = json.loads((run / "evaluation-phase3.json").read_text())["results"][0]
+    assert [len(row) for row in result["rates"]["0.001"]["right"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["train", "{file}", "--seeds", "1", "1"], "--seeds must be different numbers"),
+        (["train", "{file}", "--seeds", "-1"], "--seeds must be different numbers"),
+        (["train", "{bad}"], "There is no problem 'chess'"),
+        (["train", "mnist-gan", "--root", "{nowhere}"], "does not exist"),
+        (["evaluate", "{folder}"], "holds no end of that phase"),
+        (["evaluate", "{broken}"], "cannot be read"),
+        (["evaluate", "{run}", "--runs", "0"], "--runs must be at least 1"),
+    ],
+)
+def test_mistakes_are_said_in_one_sentence(
+    words: list[str], says: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text('problem = "chess"\n')
+    places = {"file": file, "bad": bad, "nowhere": tmp_path / "nowhere"}
+    for name in ("folder", "broken", "run"):
+        places[name] = tmp_path / name
+        places[name].mkdir()
+        (places[name] / "members.json").write_text(
+            "half" if name == "broken" else json.dumps({"members": [{"problem": "regression", "seed": 0}]})
+        )
+    (places["run"] / "phase3.safetensors").write_bytes(b"")
+    assert cli.main([word.format(**places) for word in words]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1
