@@ -37,6 +37,17 @@ close(b, a)
 adam_triton.update_(b, g * float("nan"), two.m, two.v, scale, 0.1, 2.0, (adam.BETA1, adam.BETA2, adam.EPS))
 assert b.isnan().all()
 
+from kcciol.learners.gradient import adam_step_
+rates = torch.tensor([0.1, 0.02, 0.5])
+wide = [torch.rand(3, 40, 70) for _ in range(3)]  # rows in use of more
+fast, plain = [t.clone()[:, :30] for t in wide], [t.clone()[:, :30] for t in wide]
+for t in (1, 2, 900):
+    g = torch.randn(3, 30, 70)
+    adam_triton.step_copies_(fast[0], g, *fast[1:], rates, t, (adam.BETA1, adam.BETA2, adam.EPS))
+    adam_step_(plain[0], g, *plain[1:], rates, t)
+    for one, two in zip(fast, plain):
+        close(one, two)
+
 last = dict(memory_format=torch.channels_last)
 g, more, output = (torch.randn(3, 5, 7, 6).to(**last) for _ in range(3))
 output, bias = output.relu(), torch.randn(5)

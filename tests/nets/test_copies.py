@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.config import NetConfig
-from kcciol.nets.copies import by_patches, copies_of, grouped, matrix_of
+from kcciol.nets.copies import by_patches, grouped, images_of, patches_of
 from kcciol.nets.encoder import Encoder
 
 NET = NetConfig(channels=3, strides=(2, 1, 2))
@@ -66,21 +66,9 @@ def test_images_need_no_gradient() -> None:
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("matrices", [False, True])
-def test_copies_are_equal_and_apart(matrices: bool) -> None:
-    value = torch.randn(5, 4, 3, 3)
-    found = copies_of(value, COPIES, matrices)
-    assert torch.equal(found, value.expand(COPIES, *value.shape))
-    found[1] += 1
-    assert torch.equal(found[0], value)
-    assert torch.equal(copies_of(value[:, 0, 0, 0], COPIES, matrices)[2], value[:, 0, 0, 0])
-
-
-def test_weights_that_lie_as_matrices_are_not_moved() -> None:
-    theta, x = problem(1, 20)
-    theta = {n: copies_of(t[0].detach(), COPIES, matrices=True).requires_grad_() for n, t in theta.items()}
-    weight = theta["conv2.weight"]
-    assert matrix_of(weight).data_ptr() == weight.data_ptr()
-    assert torch.zeros_like(weight).stride() == weight.stride()
-    last = list(by_patches(theta, x, NET.strides))[-1]
-    assert torch.autograd.grad(last.sum(), weight)[0].stride() == weight.stride()
+@pytest.mark.parametrize("stride", [1, 2])
+def test_gathering_is_the_transpose_of_patches(stride: int) -> None:
+    a = torch.rand(2, 3, 4, 9, 11, dtype=torch.float64)
+    patches, _ = patches_of(a, stride)
+    other = torch.rand_like(patches)
+    torch.testing.assert_close((patches * other).sum(), (a * images_of(other, a.shape, stride)).sum())

@@ -1,4 +1,4 @@
-"""`meta.adam.update_` in one pass over memory."""
+"""Adam in one pass over memory: `meta.adam.update_`, and the step of copies in `learners.gradient`."""
 
 from __future__ import annotations
 
@@ -43,3 +43,38 @@ def update_(
     _kernel[(triton.cdiv(n, _BLOCK),)](
         Theta, gradient, m, v, scale, gamma, limit, n, *constants, BLOCK=_BLOCK, num_warps=4
     )
+
+
+@triton.jit(do_not_specialize=["n"])  # type: ignore
+def _copies(  # type: ignore
+    w, g, m, v, rate, w_stride, g_stride, m_stride, v_stride, n, first, second,
+    BETA1: tl.constexpr, BETA2: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    copy = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    w += copy * w_stride + at
+    m += copy * m_stride + at
+    v += copy * v_stride + at
+    gradient = tl.load(g + copy * g_stride + at, mask=inside)
+    mean = tl.load(m, mask=inside)
+    mean += (1 - BETA1) * (gradient - mean)
+    square = BETA2 * tl.load(v, mask=inside) + (1 - BETA2) * gradient * gradient
+    step = tl.load(rate + copy) * first
+    tl.store(m, mean, mask=inside)
+    tl.store(v, square, mask=inside)
+    tl.store(w, tl.load(w, mask=inside) - step * mean / (tl.sqrt(square * second) + EPS), mask=inside)
+
+
+def step_copies_(
+    w: Tensor, gradient: Tensor, m: Tensor, v: Tensor, rate: Tensor, t: int, constants: tuple[float, float, float]
+) -> None:
+    """The t-th step of Adam on copies (B, ...) with a rate (B,) each; every tensor is contiguous but for its first
+    dimension, and float32."""
+    beta1, beta2, eps = constants
+    n = w[0].numel()
+    assert all(tensor[0].is_contiguous() for tensor in (w, gradient, m, v))
+    _copies[(len(w), triton.cdiv(n, _BLOCK))](
+        w, gradient, m, v, rate, w.stride(0), gradient.stride(0), m.stride(0), v.stride(0), n,
+        1 / (1 - beta1**t), 1 / (1 - beta2**t), BETA1=beta1, BETA2=beta2, EPS=eps, BLOCK=_BLOCK, num_warps=4,
+    )  # fmt: skip

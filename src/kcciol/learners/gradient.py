@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.errors import UserError
-from kcciol.kernels import BETA1, BETA2, EPS
+from kcciol.kernels import BETA1, BETA2, EPS, have_triton
 from kcciol.learners.learner import Labels, Learner, Settings
 from kcciol.learners.model import ROWS, Gradient, Head, Parameters, per_copy
 
@@ -178,11 +178,20 @@ class GradientLearner(Learner):
         t = self.steps + 1
         means, squares, dense = self.group(MEAN), self.group(SQUARE), gradient.dense()
         for name, parameter in self.parameters.items():
-            g = dense[name]
-            means[name].lerp_(g, 1 - BETA1)
-            squares[name].mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
-            scale = (squares[name] / (1 - BETA2**t)).sqrt_().add_(EPS)
-            parameter.sub_(means[name] / scale * (per_copy(self.rate, g) / (1 - BETA1**t)))
+            adam_step_(parameter, dense[name], means[name], squares[name], self.rate, t)
 
     def _scores(self, x: Tensor) -> Tensor:
         return self.model.logits(self.parameters, x)[..., 1:]
+
+
+def adam_step_(w: Tensor, g: Tensor, mean: Tensor, square: Tensor, rate: Tensor, t: int) -> None:
+    """The t-th step of Adam on copies (B, ...) with a rate (B,) each, in place."""
+    if w.is_cuda and w.dtype == torch.float32 and have_triton():
+        from kcciol.kernels.adam_triton import step_copies_  # here, because it needs Triton
+
+        step_copies_(w, g.contiguous(), mean, square, rate, t, (BETA1, BETA2, EPS))
+        return
+    mean.lerp_(g, 1 - BETA1)
+    square.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
+    scale = (square / (1 - BETA2**t)).sqrt_().add_(EPS)
+    w.sub_(mean / scale * (per_copy(rate, g) / (1 - BETA1**t)))

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from kcciol.config import NetConfig
 from kcciol.errors import UserError
-from kcciol.nets import copies as side_by_side
-from kcciol.nets.copies import copies_of
+from kcciol.nets import copies
 from kcciol.nets.encoder import Encoder
 
 Parameters = dict[str, Tensor]  # (B, ...) each
@@ -171,7 +170,7 @@ class Network(Model):
         self.at_once = max(1, 2**31 // (max(self.encoder.macs()) // net.channels))  # by the patches of an image
 
     def start(self, copies: int, device: torch.device) -> Parameters:
-        return {name: copies_of(value.to(device), copies, device.type == "cuda") for name, value in self.theta.items()}
+        return {name: value.to(device).expand(copies, *value.shape).clone() for name, value in self.theta.items()}
 
     def working(self, inputs: int) -> int:
         """Patches and maps, which are kept for the gradient, and as much again on the way back."""
@@ -185,7 +184,7 @@ class Network(Model):
     def _layers(self, parameters: Parameters, x: Tensor) -> Iterator[Tensor]:
         if x.dtype == torch.uint8:
             x = x.to(parameters["weight"].dtype) / 255
-        return side_by_side.maps(parameters, x, self.encoder.strides)
+        return copies.maps(parameters, x, self.encoder.strides)
 
     def flat(self, a: Tensor) -> Tensor:
         """The last map (B, m, channels, h, w) as features (B, m, width), in the encoder's order."""
