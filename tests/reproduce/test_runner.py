@@ -57,6 +57,8 @@ def test_cells_are_made_once_and_become_tables(tmp_path: Path, capsys: pytest.Ca
     assert table["device_seconds"] == [{"seconds": 3.0, "jobs": 1}]
     paths = write_tables(wanted, tmp_path / "out", seconds=4.0)
     assert [part["seconds"] for part in json.loads(paths[0].read_text())["device_seconds"]] == [3.0, 4.0]
+    paths = write_tables(wanted, tmp_path / "out", seconds=0.0)  # nothing was made
+    assert [part["seconds"] for part in json.loads(paths[0].read_text())["device_seconds"]] == [3.0, 4.0]
 
 
 def test_a_cell_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -325,7 +325,7 @@ def gather(plan: Plan, study: Study) -> dict[str, Found]:
 
 
 def write_tables(plan: Plan, out: Path, seconds: float) -> list[Path]:
-    """Tables of whatever is there; the time it took is added up over calls."""
+    """Tables of whatever is there; the time it took is added up over calls, but for one that made nothing (0)."""
     written = []
     out.mkdir(parents=True, exist_ok=True)
     for name in plan.parts:
@@ -334,9 +334,10 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> list[Path]:
             spent = list(json.loads(log.read_text()))
         except (OSError, ValueError, TypeError):  # none yet, or damaged: it begins anew
             spent = []
-        log.parent.mkdir(parents=True, exist_ok=True)
-        spent.append({"seconds": seconds, "jobs": plan.jobs})
-        write_json(log, spent)
+        if seconds > 0:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            spent.append({"seconds": seconds, "jobs": plan.jobs})
+            write_json(log, spent)
         if name in WHOLES:
             made, picture = WHOLES[name].tables(plan.where, plan.seeds), WHOLES[name].draw
             if picture is not None:
