@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from kcciol.reproduce.runner import Plan, gather, groups, make, path_of, studies
 from kcciol.reproduce.study import Bench, Cell, Where, config_of, folder_of
 
 OMNIGLOT = omniglot.STUDY
+REAL_WORDS = runner.words
 
 
 def plan(runs: Path, *parts: str, **more: Any) -> Plan:
@@ -240,3 +243,20 @@ def test_a_cell_that_another_process_makes_is_left_to_it(tmp_path: Path) -> None
     assert not path.exists()
     make(wanted)
     assert path.exists()
+
+
+def test_a_process_that_falls_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    falls = tmp_path / "falls"
+
+    def words(plan: Plan, group: runner.Group, runs: Path) -> list[str]:
+        if group.columns == ("oml",):  # always
+            return [sys.executable, "-c", f"open({str(falls)!r}, 'a').write('x'); raise SystemExit(1)"]
+        once = tmp_path / "once"
+        again = " ".join(map(shlex.quote, REAL_WORDS(plan, group, runs)))
+        return ["sh", "-c", f"if [ -e {once} ]; then exec {again}; fi; touch {once}; exit 1"]
+
+    monkeypatch.setattr(runner, "words", words)
+    wanted = plan(tmp_path / "runs", columns=("oml", "mrcl"), jobs=2)
+    assert make(wanted) == ["omniglot, oml, seed 0"]
+    assert falls.read_text() == "xx"
+    assert [group.columns for group in groups(wanted)] == [("oml",)]

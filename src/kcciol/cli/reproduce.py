@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -84,6 +87,8 @@ def reproduce(words: Sequence[str]) -> int:
     where = Where(options.root, runs, tiny)
     until = began + 60 * options.minutes
     plan = runner.Plan(where, parts, options.seeds, options.columns, options.jobs, until, options.ray, options.gpus)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in good order: others may share the GPU
     complete = all(path.exists() for path in runner.every_path(plan))  # then this call makes nothing, and costs nothing
     try:
         failed = runner.make(plan)

@@ -258,7 +258,7 @@ def _share_out(plan: Plan) -> list[str]:
     """Each group in a process of its own, several at once."""
     waiting = [group for group in groups(plan, apart=True) for _ in range(HELPERS if group.helps else 1)]
     running: dict[subprocess.Popen[bytes], Group] = {}
-    failed: list[str] = []
+    failed: list[Group] = []
     try:
         while (waiting or running) and time.monotonic() < plan.until:
             while len(running) < plan.jobs and (group := _next(plan, waiting, list(running.values()))):
@@ -267,8 +267,9 @@ def _share_out(plan: Plan) -> list[str]:
             for process in [p for p in running if p.poll() is not None]:
                 group = running.pop(process)
                 if process.returncode not in (0, LEFT):  # what is left, others are making
-                    failed.append(str(group))
-                    waiting = [other for other in waiting if other != group]
+                    failed.append(group)
+                    if failed.count(group) == 1:  # once more: processes that share a GPU can fall by another's fault
+                        waiting.append(group)
                 waiting = [other for other in waiting if not (other.helps and other.done(plan))]
             time.sleep(0.1)
     finally:
@@ -278,7 +279,7 @@ def _share_out(plan: Plan) -> list[str]:
             process.wait()
     if waiting or running:
         print(f"time is up: {len(waiting)} groups wait, {len(running)} were cut; run again to go on", flush=True)
-    return list(dict.fromkeys(failed))
+    return list(dict.fromkeys(str(group) for group in failed if not group.done(plan)))
 
 
 def _next(plan: Plan, waiting: Sequence[Group], running: Sequence[Group]) -> Group | None:
@@ -293,8 +294,9 @@ def _next(plan: Plan, waiting: Sequence[Group], running: Sequence[Group]) -> Gro
 
 
 def surroundings(group: Group) -> dict[str, str]:
-    """The environment of its process. Long streams of small steps give way on a shared GPU to what trains."""
-    return os.environ | ({"CUDA_MPS_CLIENT_PRIORITY": "1"} if group.helps else {})
+    """The environment of its process. On a shared GPU what trains fills the gaps that streams of small steps leave:
+    they take little of it, but take long."""
+    return os.environ | ({} if group.helps else {"CUDA_MPS_CLIENT_PRIORITY": "1"})  # 1: below the others
 
 
 def words(plan: Plan, group: Group, runs: Path) -> list[str]:
