@@ -40,21 +40,24 @@ def whole_gradient(
     x = rows[:, : channels * height * width].view(-1, channels, height, width).to(precision) / 255
     n, (t, k) = y.train.numel(), y.train.shape
     x_tr, x_val = x[:n].view(t, k, *x.shape[1:]), x[n:].view(t, y.val.shape[1], *x.shape[1:])
+    exact = order == "exact"
     with torch.enable_grad():
-        start = {name: view.detach().requires_grad_() for name, view in problem.layout.views(Theta).items()}
+        start = {name: _last(view.detach()).requires_grad_() for name, view in problem.layout.views(Theta).items()}
         frozen = {name: p for name, p in start.items() if _is_gate(name)}
         gradient = {name: torch.zeros_like(p) for name, p in start.items()}
         total = Theta.new_zeros(())
         for i in range(t):
             fast = {name: p for name, p in start.items() if name not in frozen}
+            with torch.set_grad_enabled(exact):  # first order: the gate of tau_tr is a constant
+                open_ = _gate(problem, frozen, x_tr[i])
             for j in range(k):
-                loss = _loss(problem, fast | frozen, x_tr[i, j : j + 1], y.train[i, j : j + 1])
-                steps = torch.autograd.grad(loss, list(fast.values()), create_graph=order == "exact")
-                fast = {name: p - alpha * step for (name, p), step in zip(fast.items(), steps, strict=True)}
-                if order == "first":
-                    fast = {name: p.detach().requires_grad_() for name, p in fast.items()}
-            loss = _loss(problem, fast | frozen, x_val[i], y.val[i]) / t
-            leaves = start if order == "exact" else fast | frozen
+                one = slice(j, j + 1)
+                loss = _loss(problem, fast, x_tr[i, one], y.train[i, one], None if open_ is None else open_[one])
+                steps = torch.autograd.grad(loss, list(fast.values()), create_graph=exact)
+                moved = torch._foreach_add(list(fast.values()), steps, alpha=-alpha)
+                fast = dict(zip(fast, moved if exact else [p.detach().requires_grad_() for p in moved], strict=True))
+            loss = _loss(problem, fast, x_val[i], y.val[i], _gate(problem, frozen, x_val[i])) / t
+            leaves = start if exact else fast | frozen
             for name, g in zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True):
                 gradient[name] += g
             total = total + loss.detach()
@@ -68,23 +71,31 @@ def _is_gate(name: str) -> bool:
     return name.startswith((f"theta.{MODULATOR}", "theta.gate."))
 
 
-def _loss(problem: Classification, parameters: Tensors, x: Tensor, y: Tensor) -> Tensor:
-    return F.cross_entropy(_logits(problem, parameters, x), y)
+def _last(tensor: Tensor) -> Tensor:
+    """Weights and images with the channels last in memory, as a GPU's convolutions want them."""
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
 
 
-def _logits(problem: Classification, parameters: Tensors, x: Tensor) -> Tensor:
+def _gate(problem: Classification, frozen: Tensors, x: Tensor) -> Tensor | None:
+    """What the features of images are multiplied by, (n, d)."""
+    if not isinstance(problem.encoder, GatedEncoder):
+        return None
+    theta = {n.removeprefix("theta."): p for n, p in frozen.items()}
+    modulator = {n.removeprefix(MODULATOR): p for n, p in theta.items() if n.startswith(MODULATOR)}
+    m = _features(modulator, x, problem.encoder.strides)
+    return torch.sigmoid(F.linear(m, theta["gate.weight"], theta["gate.bias"]))
+
+
+def _loss(problem: Classification, parameters: Tensors, x: Tensor, y: Tensor, gate: Tensor | None) -> Tensor:
     theta = {n.removeprefix("theta."): p for n, p in parameters.items() if n.startswith("theta.")}
     W = {n.removeprefix("W."): p for n, p in parameters.items() if n.startswith("W.")}
     z = _features(theta, x, problem.encoder.strides)
-    if isinstance(problem.encoder, GatedEncoder):
-        modulator = {n.removeprefix(MODULATOR): p for n, p in theta.items() if n.startswith(MODULATOR)}
-        m = _features(modulator, x, problem.encoder.strides)
-        z = z * torch.sigmoid(F.linear(m, theta["gate.weight"], theta["gate.bias"]))
-    return problem.head.logits(W, z)
+    return F.cross_entropy(problem.head.logits(W, z if gate is None else z * gate), y)
 
 
 def _features(theta: Tensors, x: Tensor, strides: tuple[int, ...]) -> Tensor:
     """(n, c, h, w) -> (n, d) in float32 or wider, in the encoder's order."""
+    x = _last(x)
     for layer, stride in enumerate(strides, 1):
         w, b = theta[f"conv{layer}.weight"].to(x.dtype), theta[f"conv{layer}.bias"].to(x.dtype)
         x = F.relu(F.conv2d(x, w, b, stride))
