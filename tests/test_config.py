@@ -90,7 +90,7 @@ def test_the_printed_hyper_parameters_of_other_problems() -> None:
 
 
 def test_configs_of_other_problems_say_so() -> None:
-    with pytest.raises(UserError, match="sine is a config of the problem 'regression'"):
+    with pytest.raises(UserError, match="sine is of the problem 'regression'"):
         preset("sine")
     with pytest.raises(UserError, match="no problem 'chess'; there are: regression, generation"):
         member({"problem": "chess"})

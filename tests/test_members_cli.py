@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kcciol import cli
-from kcciol.config import to_toml
+from kcciol.atomic import held
+from kcciol.config import MaskConfig, to_toml
 from kcciol.data import mnist
-from kcciol.engine.checkpoint import read
+from kcciol.engine.checkpoint import read, write
 from kcciol.generation import digits
+from kcciol.regression.train import train
 from tests.data.test_mnist import idx
-from tests.regression.test_sine_training import TINY
+from tests.regression.test_sine_training import OTHER, TINY
 
 SMALL = ["--gan.generator", "8", "8", "--gan.critic", "8", "8", "--trajectory.count", "2"]
 SHORT = ["--phase1.steps", "3", "--phase3.steps", "2", "--engine.device", "cpu", "--quiet"]
@@ -42,7 +45,7 @@ def test_functions_are_learned_and_measured(
     result = json.loads((run / "evaluation-phase3.json").read_text())
     assert [r["seed"] for r in result["results"]] == [1, 4]
     assert list(result["results"][0]["functions"]) == ["1", "2", "3"]
-    assert result["results"][0]["rate"] == TINY.phase1.alpha
+    assert result["results"][0]["rate"] == TINY.phase1.alpha != TINY.phase3.alpha
     assert cli.main(["evaluate", str(run), "--phase", "1", "--runs", "2", "--rate", "0.5"]) == 0
     first = json.loads((run / "evaluation-phase1.json").read_text())
     assert first["results"][1]["rate"] == 0.5
@@ -50,12 +53,38 @@ def test_functions_are_learned_and_measured(
 
 def test_a_run_of_functions_goes_on_where_it_was(file: Path, tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert cli.main(["train", str(file), "--out", str(whole), "--quiet"]) == 0
-    assert cli.main(["train", str(file), "--out", str(cut), "--quiet", "--engine.log-every", "1"]) == 0
+    for folder in (whole, cut):
+        assert cli.main(["train", str(file), "--out", str(folder), "--quiet", "--seeds", "3", "5"]) == 0
+    meta, tensors = read(cut / "phase2.safetensors")  # as if it had been cut there
+    Theta = tensors["Theta"]
+    write(cut / "checkpoint.safetensors", meta, {"Theta": Theta, "m": Theta * 0, "v": Theta * 0})
     (cut / "phase3.safetensors").unlink()
     assert cli.main(["train", str(cut), "--resume", "--quiet"]) == 0
-    one, two = (read(folder / "checkpoint.safetensors")[1]["Theta"] for folder in (whole, cut))
+    one, two = (read(folder / "phase3.safetensors")[1]["Theta"] for folder in (whole, cut))
     assert one.equal(two)
+
+
+def test_runs_that_differ_go_on_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    train([TINY, OTHER, replace(TINY, phase1=OTHER.phase1, mask=MaskConfig(delta=1.0))], run, quiet=True)
+    before = read(run / "phase3.safetensors")[1]["Theta"]
+    assert cli.main(["train", str(run), "--resume", "--quiet", "--engine.log-every", "7"]) == 0
+    assert read(run / "phase3.safetensors")[1]["Theta"].equal(before)
+    assert cli.main(["evaluate", str(run), "--runs", "2"]) == 0
+    assert "1, seed 3" in capsys.readouterr().out
+    assert cli.main(["train", str(run), "--out", str(tmp_path / "new"), "--phase1.steps", "2"]) == 2
+    assert "differ in more than the seed" in capsys.readouterr().err
+
+
+def test_two_processes_do_not_train_in_one_folder(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert cli.main(["train", str(file), "--out", str(run), "--quiet"]) == 0
+    with held(run / ".lock") as mine:
+        assert mine
+        assert cli.main(["train", str(run), "--resume"]) == 2
+    assert "Another process is training" in capsys.readouterr().err
 
 
 def test_digits_are_learned_and_measured(
@@ -73,7 +102,9 @@ def test_digits_are_learned_and_measured(
     run = tmp_path / "run"
     assert cli.main(["train", "mnist-gan", "--out", str(run), *root, *SMALL, *SHORT]) == 0
     assert cli.main(["evaluate", str(run), *root, "--device", "cpu"]) == 0
-    assert "seed 0: 5" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "seed 0: 5" in said
+    assert f"kcciolevaluate{run}--root{tmp_path / 'data'}`" in "".join(said.split())
     result = json.loads((run / "evaluation-phase3.json").read_text())["results"][0]
     assert [len(row) for row in result["rates"]["0.001"]["right"]] == [1, 2, 3]
 
@@ -83,7 +114,10 @@ def test_digits_are_learned_and_measured(
     [
         (["train", "{file}", "--seeds", "1", "1"], "--seeds must be different numbers"),
         (["train", "{file}", "--seeds", "-1"], "--seeds must be different numbers"),
+        (["train", "{file}", "--seeds", "1", "2", "--seed", "7"], "--seed is for one run"),
         (["train", "{bad}"], "There is no problem 'chess'"),
+        (["train", "{list}"], "There is no problem ['a']"),
+        (["train", "{empty}"], "it is empty"),
         (["train", "mnist-gan", "--root", "{nowhere}"], "does not exist"),
         (["evaluate", "{folder}"], "holds no end of that phase"),
         (["evaluate", "{broken}"], "cannot be read"),
@@ -96,6 +130,10 @@ def test_mistakes_are_said_in_one_sentence(
     bad = tmp_path / "bad.toml"
     bad.write_text('problem = "chess"\n')
     places = {"file": file, "bad": bad, "nowhere": tmp_path / "nowhere"}
+    (tmp_path / "list.toml").write_text('problem = ["a"]\n')
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "members.json").write_text('{"members": []}')
+    places |= {"list": tmp_path / "list.toml", "empty": tmp_path / "empty"}
     for name in ("folder", "broken", "run"):
         places[name] = tmp_path / name
         places[name].mkdir()

@@ -141,3 +141,9 @@ def test_maml_rep_needs_a_linear_head(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="linear W"):
         train(replace(config, net=replace(config.net, hidden=4)), load(config.data).base, tmp_path / "r", quiet=True)
     assert not (tmp_path / "r").exists()
+
+
+def test_the_rates_of_anml_are_its_own() -> None:
+    for base in ("omniglot-paper", "omniglot"):
+        phase = with_method(preset(base), "anml").phase1
+        assert (phase.alpha, phase.beta) == (0.003, 1e-3)  # docs/methods.md

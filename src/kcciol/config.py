@@ -380,7 +380,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def classification(values: Mapping[str, Any], name: str) -> Config:
     """A config from its values; those of another problem have another shape (see `kcciol.members`)."""
     if "problem" in values:
-        raise UserError(f"{name} is a config of the problem {values['problem']!r}, which has no novel classes.")
+        raise UserError(f"{name} is of the problem {values['problem']!r}: only those of classification go here.")
     return from_dict(Config, values)
 
 

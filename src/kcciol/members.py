@@ -23,7 +23,7 @@ def member(values: Mapping[str, Any]) -> RegressionConfig | GenerationConfig:
     3
     """
     problem = values.get("problem")
-    if problem not in PROBLEMS:
+    if not isinstance(problem, str) or problem not in PROBLEMS:
         raise UserError(f"There is no problem {problem!r}; there are: {', '.join(PROBLEMS)}.")
     return from_dict(PROBLEMS[problem], values)
 

@@ -128,6 +128,9 @@ def test_holdout_scores_images_that_it_did_not_learn() -> None:
     assert [holdout_part(n) for n in (2, 3, 4, 5, 10, 15, 30)] == [1, 2, 3, 4, 8, 12, 24]
 
 
+GRID = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+
+
 def test_ties_go_to_the_smaller_rate_and_edges_are_flagged() -> None:
     grid = [0.1, 0.2, 0.3]
 
@@ -141,17 +144,34 @@ def test_ties_go_to_the_smaller_rate_and_edges_are_flagged() -> None:
     assert not pick("stream", [0.01, *grid], {0.1: 9.0, 0.2: 7.0}, 1, 4).at_edge  # the edge of what was tried only
 
 
-@pytest.mark.parametrize("near", [0.001, 0.01, 0.1, 1.0])
+@pytest.mark.parametrize("near", GRID)
 def test_a_search_from_any_rate_ends_at_the_best_of_the_grid(near: float) -> None:
-    grid = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-    config = replace(CONFIG, rates=grid, rule="stream")
+    config = replace(CONFIG, rates=GRID, rule="stream")
     W = {"weight": torch.zeros(6, 16), "bias": torch.zeros(6)}
     every = choose_rate(clusters(), None, W, config, 6)
     found = choose_rate(clusters(), None, W, config, 6, near=near)
     assert found.scores.items() <= every.scores.items()
-    below, above = (grid.index(found.rate) + step for step in (-1, 1))
-    assert all(grid[i] in found.scores for i in (below, above) if 0 <= i < len(grid))
-    assert found.scores[found.rate] == max(found.scores.values())
+    assert (found.rate, found.at_edge) == (every.rate, every.at_edge)
+
+
+@pytest.mark.parametrize(
+    ("scores", "near", "best"),
+    [
+        ([1, 7, 7, 9, 3], 1, 3),  # beyond a tie
+        ([1, 1, 1, 1, 1, 5, 9, 5], 1, 6),  # out of a plain
+        ([9, 5, 5, 5, 5, 5, 1, 1], 7, 0),
+        ([9, 7, 6, 5, 4, 3, 2, 1], 7, 0),
+    ],
+)
+def test_a_search_goes_on_beyond_ties(scores: list[float], near: int, best: int) -> None:
+    grid = [float(i) for i in range(len(scores))]
+    found = climb(grid, lambda rates: [scores[int(rate)] for rate in rates], near)
+    assert max(found, key=found.__getitem__) == best
+
+
+def test_a_search_begins_with_a_rate_of_the_grid() -> None:
+    with pytest.raises(UserError, match=r"0\.02, is not one of the grid"):
+        climb([0.01, 0.03], lambda rates: [0.0 for _ in rates], 0.02)
 
 
 def test_a_search_tries_no_more_than_it_must() -> None:
@@ -164,7 +184,7 @@ def test_a_search_tries_no_more_than_it_must() -> None:
     grid = [float(i) for i in range(20)]
     scores = climb(grid, score, 5.0)
     assert max(scores, key=scores.__getitem__) == 8.0
-    assert sorted(tried) == [4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]
+    assert sorted(tried) == [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]
     assert list(scores) == sorted(tried)
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kcciol.evaluation import metrics
 from kcciol.evaluation.metrics import (
     accuracy,
     accuracy_of_latest,
@@ -84,3 +85,17 @@ def test_trajectories() -> None:
     assert torch.equal(report, draw(0, "report", 30, 10, 20))
     assert torch.equal(report[:5], draw(0, "report", 30, 10, 5))
     assert not torch.equal(report, draw(1, "report", 30, 10, 20))
+
+
+@pytest.mark.parametrize("at_once", [1, 2 * 3 * 2 * 17, 2**24])
+def test_copies_are_scored_some_at_a_time(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "AT_ONCE", at_once)
+    torch.manual_seed(0)
+    weight, images = torch.randn(5, 4, 17), torch.randn(6, 2, 17)
+    head = LinearHead([weight.clone()], torch.ones(5), "sgd")
+    streams = torch.stack([torch.randperm(6)[:3] for _ in range(5)])
+    found = accuracy(head, images, streams)
+    for copy in range(5):
+        for position, label in enumerate(streams[copy].tolist()):
+            right = [int((weight[copy] @ image).argmax()) == position for image in images[label]]
+            assert found[copy, position] == 100 * sum(right) / 2

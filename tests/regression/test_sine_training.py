@@ -28,7 +28,7 @@ TINY = RegressionConfig(
     milestones=(4,),
     phase1=PhaseConfig(steps=7, alpha=0.02, beta=1e-2),
     phase2=PhaseConfig(steps=3, alpha=0.02, beta=1e-3, gamma=1e-3),
-    phase3=PhaseConfig(steps=4, alpha=0.02, beta=1e-3, lam=1e-2),
+    phase3=PhaseConfig(steps=4, alpha=0.03, beta=1e-3, lam=1e-2),
     engine=EngineConfig(device="cpu", checkpoint_every=5, log_every=2),
 )
 OTHER = replace(TINY, seed=8, phase2=replace(TINY.phase2, gamma=0.0), phase3=replace(TINY.phase3, lam=0.0))

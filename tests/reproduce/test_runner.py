@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from kcciol import cli
+from kcciol import cli, evaluation
 from kcciol.atomic import held
 from kcciol.errors import UserError
 from kcciol.representation import load
 from kcciol.reproduce import colour, frames, omniglot, runner
+from kcciol.reproduce import study as study_module
 from kcciol.reproduce.runner import Plan, gather, groups, make, path_of, studies_of, write_tables
 from kcciol.reproduce.study import Bench, Cell, Where, config_of, folder_of
 
@@ -202,7 +203,8 @@ def test_a_control_shares_the_training_it_can(tmp_path: Path) -> None:
     wanted = plan(tmp_path, columns=("kcciol", "gamma0", "control", "oml"))
     assert [group.columns for group in groups(wanted)] == [("kcciol", "gamma0", "control"), ("oml",)]
     assert OMNIGLOT.root("control") == "kcciol"
-    assert OMNIGLOT.root("control", ("gamma0", "control")) == "gamma0"
+    alone = plan(tmp_path, columns=("lambda0", "control", "kcciol-o"))  # without it they train it all the same, once
+    assert [group.columns for group in groups(alone)] == [("kcciol-o", "lambda0", "control")]
     make(wanted)
     shared, own = (tmp_path / "omniglot" / f"{c}-seed0" / "phase2.safetensors" for c in ("gamma0", "control"))
     assert shared.exists()
@@ -214,23 +216,37 @@ def test_a_control_shares_the_training_it_can(tmp_path: Path) -> None:
 
 
 def test_larger_tables_wait_for_the_training_and_are_made_together(tmp_path: Path) -> None:
-    wanted = plan(tmp_path, "table1", "table5", columns=("kcciol", "pretrained"), jobs=3)
+    wanted = plan(tmp_path, "table1", "table5", columns=("kcciol", "pretrained", "gamma0"), jobs=3)
     waiting = groups(wanted, apart=True)
-    assert [(g.columns, g.parts, g.helps) for g in waiting] == [
-        (("kcciol",), ("table5",), True),
-        (("pretrained",), ("table5",), True),
-        (("kcciol",), ("table1",), False),
-        (("pretrained",), ("table1",), False),
+    helpers = [group for group in waiting if group.helper]
+    assert sorted((g.columns, g.helper) for g in helpers) == sorted(
+        ((c,), n) for c in ("kcciol", "pretrained") for n in range(1, runner.HELPERS + 1)
+    )
+    assert {g.parts for g in helpers} == {("table5",)}
+    mains = [group for group in waiting if not group.helper]
+    assert [(g.columns, g.parts) for g in mains] == [
+        (("kcciol", "gamma0"), ("table1",)),
+        (("pretrained",), ("table1",)),
     ]
-    help_kcciol, _, kcciol, pretrained = waiting
+    one, two = (g for g in helpers if g.columns == ("kcciol",) and g.helper < 3)
+    kcciol, pretrained = mains
     assert runner._next(wanted, waiting, []) is kcciol
-    assert runner._next(wanted, [help_kcciol], [kcciol]) is None  # which trains it
-    assert runner._next(wanted, [help_kcciol], [pretrained]) is help_kcciol  # nobody else will
-    assert runner._next(wanted, [help_kcciol, help_kcciol], [help_kcciol]) is None
+    assert runner._next(wanted, [one], [kcciol]) is None  # which trains it
+    assert runner._next(wanted, [one], [pretrained]) is one  # nobody else will
+    assert runner._next(wanted, [two], [one]) is None
+    assert "CUDA_MPS_CLIENT_PRIORITY" not in runner.surroundings(one)
+    assert runner.surroundings(kcciol)["CUDA_MPS_CLIENT_PRIORITY"] == "1"
     assert make(wanted) == []
     assert groups(wanted) == []
-    assert runner._next(wanted, [help_kcciol], [kcciol]) is help_kcciol
+    assert runner._next(wanted, [one], [kcciol]) is one
     assert not list(tmp_path.glob("**/cells/**/*.lock"))
+
+
+def test_columns_that_go_on_from_one_training_wait_for_each_other(tmp_path: Path) -> None:
+    wanted = plan(tmp_path, "figures", columns=("delta-0", "delta-1"), jobs=2)
+    first, second, *_ = groups(wanted, apart=True)
+    assert (first.columns, second.columns) == (("delta-0",), ("delta-1",))
+    assert runner._next(wanted, [second], [first]) is None  # both would train kcciol
 
 
 def test_a_cell_that_another_process_makes_is_left_to_it(tmp_path: Path) -> None:
@@ -243,6 +259,67 @@ def test_a_cell_that_another_process_makes_is_left_to_it(tmp_path: Path) -> None
     assert not path.exists()
     make(wanted)
     assert path.exists()
+
+
+def test_a_cell_that_fails_costs_no_other_of_its_column_or_family(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(bench: Bench) -> dict[str, Any]:
+        raise ValueError("no")
+
+    def broken(column: str) -> Any:
+        cells = dict(omniglot.heads(column))
+        return cells | {"online-sgd": Cell(lambda bench: {}, fail)} if column == "kcciol" else cells
+
+    study = replace(OMNIGLOT, parts={**OMNIGLOT.parts, "heads": broken})
+    monkeypatch.setitem(runner.STUDIES, "omniglot", study)
+    wanted = plan(tmp_path, "heads")
+    assert make(wanted) == ["omniglot, kcciol, seed 0"]
+    assert "1 cells of kcciol failed (ValueError: no)" in capsys.readouterr().err
+    found = gather(wanted, study)["heads"]
+    assert set(found["kcciol"]) == {"ncm", "gaussian", "slda", "ridge"}
+    assert "online-sgd" in found["lambda0"]
+    assert not list(tmp_path.glob("**/cells/**/*.lock"))
+
+
+def test_what_another_process_trains_is_left_to_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["reproduce", "table1", "--preset", "tiny", "--columns", "oml", "--seeds", "0", "--no-tables"]
+    words += ["--runs", str(tmp_path)]
+    folder = folder_of(OMNIGLOT, "oml", 0, Where(runs=tmp_path, tiny=True))
+    assert cli.main([*words, "--minutes", "1e-9"]) == runner.LEFT
+    folder.mkdir(parents=True, exist_ok=True)
+    with held(folder / ".lock") as mine:
+        assert mine
+        assert cli.main(words) == runner.LEFT
+    assert "Another process is training" in capsys.readouterr().err
+    assert cli.main(words) == 0
+
+
+def test_a_file_system_without_locks_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(*_: Any) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with held(tmp_path / "lock") as mine:
+        assert mine
+
+
+def test_rates_are_tried_around_the_last_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[float | None] = []
+
+    def evaluate(*arguments: Any, **more: Any) -> Any:
+        begun.append(more["near"])
+        return evaluation.evaluate(*arguments, **more)
+
+    monkeypatch.setattr(study_module, "evaluate", evaluate)
+    bench = Bench(OMNIGLOT, "oml", 0, Where(runs=tmp_path, tiny=True))
+    found = bench.algorithm4(bench.evaluations((), "adam"))["classes"]
+    chosen = [cell["rate"]["chosen"] for cell in found.values()]
+    assert begun == [None, *chosen[:-1]]
+    first = next(iter(found.values()))["rate"]["scores"]
+    assert [s["rate"] for s in first] == sorted(bench.evaluations((), "adam")[0].rates)
 
 
 def test_a_process_that_falls_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from kcciol.cli.terminal import out, parse
+from kcciol.config import to_dict
 from kcciol.errors import UserError
 from kcciol.generation.settings import GenerationConfig
 from kcciol.members import member
@@ -58,52 +60,77 @@ class DigitsOptions(Options):
     config: Annotated[GenerationConfig, arg(name="")] = field(default_factory=GenerationConfig)
 
 
-def members_in(folder: Path) -> list[dict[str, Any]] | None:
+Member = RegressionConfig | GenerationConfig
+
+
+def members_in(folder: Path) -> list[Member] | None:
     """The configs of the runs in a folder; None when it holds none of this kind."""
     path = folder / "members.json"
     if not path.is_file():
         return None
     try:
-        return [dict(one) for one in json.loads(path.read_text(encoding="utf-8"))["members"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        found = [member(one) for one in json.loads(path.read_text(encoding="utf-8"))["members"]]
+        if not found:
+            raise ValueError("it is empty")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError) as error:
         raise UserError(f"{path} cannot be read ({error}): it is not what a run leaves there.") from None
+    return found
 
 
-def train_members(words: Sequence[str], values: dict[str, Any], seeds: Sequence[int] = ()) -> int:
-    """Train what a preset, a file or a folder describes; values are its config."""
-    start, folder = member(values), Path(words[0])
-    there = folder if (folder / "members.json").is_file() else Options.out
-    name = words[0].removesuffix(".toml") if words[0].endswith(".toml") else words[0]
+def train_members(words: Sequence[str], there: Sequence[Member]) -> int:
+    """Train what a preset or a file describes, or what is in a folder."""
+    start, folder = there[0], Path(words[0])
+    place = folder if (folder / "members.json").is_file() else Options.out
+    seeds = tuple(one.seed for one in there) if len(there) > 1 else ()
     options: SineOptions | DigitsOptions
     if isinstance(start, RegressionConfig):
-        options = parse(SineOptions, "train", words, SineOptions(name, there, tuple(seeds), config=start))
+        options = parse(SineOptions, "train", words, SineOptions(words[0], place, seeds, config=start))
     else:
-        options = parse(DigitsOptions, "train", words, DigitsOptions(name, there, tuple(seeds), config=start))
-    config = options.config
-    wanted = options.seeds or (config.seed,)
-    if min(wanted) < 0 or len(set(wanted)) < len(wanted):
-        raise UserError("--seeds must be different numbers of 0 or more.")
+        options = parse(DigitsOptions, "train", words, DigitsOptions(words[0], place, seeds, config=start))
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("These runs train in one process: call kcciol without torchrun, with --seeds for several.")
+    members = _members(options, there)
     path = options.out
     if path == Options.out:
-        path = Path("runs") / f"{Path(name).name}-seed{'-'.join(map(str, wanted))}"
+        name = Path(words[0].removesuffix(".toml")).name
+        path = Path("runs") / f"{name}-seed{'-'.join(str(one.seed) for one in members)}"
     from kcciol.engine.stop import Stopped
 
+    again = shlex.quote(str(path))
+    if isinstance(options, DigitsOptions) and options.root:
+        again += f" --root {shlex.quote(options.root)}"
     try:
         if isinstance(options, SineOptions):
             from kcciol.regression.train import train as train_sine
 
-            train_sine([replace(options.config, seed=s) for s in wanted], path, options.resume, options.quiet)
+            functions = [one for one in members if isinstance(one, RegressionConfig)]
+            train_sine(functions, path, options.resume, options.quiet)
         else:
             from kcciol.generation.digits import BASE, digits
             from kcciol.generation.train import train as train_digits
 
-            base, members = digits(options.root).base, [replace(options.config, seed=s) for s in wanted]
-            train_digits(members, base, BASE, path, options.resume, options.quiet)
+            base, images = digits(options.root).base, [one for one in members if isinstance(one, GenerationConfig)]
+            train_digits(images, base, BASE, path, options.resume, options.quiet)
     except Stopped as stopped:
-        print(f"kcciol: {stopped} `kcciol train {shlex.quote(str(path))} --resume` continues.", file=sys.stderr)
+        print(f"kcciol: {stopped} `kcciol train {again} --resume` continues.", file=sys.stderr)
         return stopped.exit_code
-    out.print(f"The run is in {path}; `kcciol evaluate {shlex.quote(str(path))}` measures it.")
+    out.print(f"The run is in {path}; `kcciol evaluate {again}` measures it.")
     return 0
+
+
+def _members(options: SineOptions | DigitsOptions, there: Sequence[Member]) -> list[Member]:
+    """The runs that are wanted: those that are there, or one for each seed."""
+    config, seeds = options.config, options.seeds or (options.config.seed,)
+    if len(there) > 1 and seeds == tuple(one.seed for one in there):
+        if replace(config, engine=there[0].engine) == there[0]:
+            return [replace(one, engine=config.engine) for one in there]
+        if any(replace(one, seed=there[0].seed) != there[0] for one in there):
+            raise UserError("The runs in this folder differ in more than the seed: go on with them as they are.")
+    if len(seeds) > 1 and config.seed != there[0].seed:
+        raise UserError("--seed is for one run, --seeds for several: give one of them.")
+    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise UserError("--seeds must be different numbers of 0 or more.")
+    return [replace(config, seed=seed) for seed in seeds]
 
 
 @dataclass(frozen=True)
@@ -130,7 +157,7 @@ class EvaluateMembersOptions:
     """The JSON file to write; by default evaluation-PHASE.json in the folder."""
 
 
-def evaluate_members(words: Sequence[str], members: Sequence[dict[str, Any]]) -> int:
+def evaluate_members(words: Sequence[str], members: Sequence[Member]) -> int:
     """Measure each of the runs in a folder."""
     options = parse(EvaluateMembersOptions, "evaluate", words)
     numbers = (options.phase,) if options.phase else (3, 2, 1)
@@ -144,8 +171,9 @@ def evaluate_members(words: Sequence[str], members: Sequence[dict[str, Any]]) ->
 
     target = options.out or options.run / f"evaluation-{path.stem}.json"
     require_json(target)
-    results = (_functions if isinstance(member(members[0]), RegressionConfig) else _digits)(options, path)
-    write_json(target, {"members": members, "results": results, "phase": path.stem, "record": record()})
+    results = (_functions if isinstance(members[0], RegressionConfig) else _digits)(options, path)
+    configs = [to_dict(one) for one in members]
+    write_json(target, {"members": configs, "results": results, "phase": path.stem, "record": record()})
     out.print(f"wrote {target}")
     return 0
 
@@ -159,7 +187,7 @@ def _functions(options: EvaluateMembersOptions, path: Path) -> list[dict[str, An
 
     device = pick_device(options.device)
     configs, state = load(path)
-    table = Table("functions seen", *(f"seed {c.seed}" for c in configs), box=None, pad_edge=False)
+    table = Table("functions seen", *names_of(configs), box=None, pad_edge=False)
     results: list[dict[str, Any]] = []
     for config, Theta in zip(configs, state.tensors["Theta"].to(device), strict=True):
         net, rate = Network(config.net, config.sine.slots + 1), options.rate or config.phase1.alpha
@@ -171,6 +199,13 @@ def _functions(options: EvaluateMembersOptions, path: Path) -> list[dict[str, An
         table.add_row(n, *(_error(cell) for cell in cells))
     out.print(table)
     return results
+
+
+def names_of(configs: Sequence[Member]) -> list[str]:
+    """What to call runs; numbered where the seed is not enough."""
+    seeds = [one.seed for one in configs]
+    numbered = len(set(seeds)) < len(seeds)
+    return [f"{number}, seed {seed}" if numbered else f"seed {seed}" for number, seed in enumerate(seeds, 1)]
 
 
 def _error(cell: dict[str, Any]) -> str:
@@ -189,7 +224,7 @@ def _digits(options: EvaluateMembersOptions, path: Path) -> list[dict[str, Any]]
     device, data = pick_device(options.device), digits(options.root)
     configs, state = load(data.base, BASE, path)
     judge, real = classifier(data, device, epochs=3)
-    table = Table("rate", *(f"seed {c.seed}: {d}" for c in configs for d in NOVEL), box=None, pad_edge=False)
+    table = Table("rate", *(f"{name}: {d}" for name in names_of(configs) for d in NOVEL), box=None, pad_edge=False)
     results: list[dict[str, Any]] = []
     for config, Theta in zip(configs, state.tensors["Theta"].to(device), strict=True):
         nets = Networks(config.gan, data.base.images[0, 0].numel())

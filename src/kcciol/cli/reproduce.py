@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tyro.conf import Positional
 
@@ -87,14 +87,16 @@ def reproduce(words: Sequence[str]) -> int:
     where = Where(options.root, runs, tiny)
     until = began + 60 * options.minutes
     plan = runner.Plan(where, parts, options.seeds, options.columns, options.jobs, until, options.ray, options.gpus)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in good order: others may share the GPU
     complete = all(path.exists() for path in runner.every_path(plan))  # then this call makes nothing, and costs nothing
+    before = in_good_order()
     try:
         failed = runner.make(plan)
     except Stopped as stopped:
         terminal.print(f"{stopped} Call again to go on.")
         return stopped.exit_code
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
     if options.tables:
         for path in runner.write_tables(plan, tables, 0.0 if complete else time.monotonic() - began):
             terminal.print(f"wrote {path}")
@@ -104,3 +106,10 @@ def reproduce(words: Sequence[str]) -> int:
         terminal.print(f"{left} cells are not made yet: call again to go on.")
         return runner.LEFT
     return 1 if failed else 0
+
+
+def in_good_order() -> Any:
+    """Let SIGTERM end the process as an error would: others may share the GPU. Returns what it did before."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

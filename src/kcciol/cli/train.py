@@ -18,6 +18,7 @@ from kcciol.cli.members import members_in, train_members
 from kcciol.cli.terminal import out, parse, print_presets, word_after
 from kcciol.config import Config
 from kcciol.errors import UserError
+from kcciol.members import member
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,14 @@ def train(words: Sequence[str]) -> int:
         return 0 if {"-h", "--help"} & set(words) else 2
     folder = Path(words[0])
     if (members := members_in(folder)) is not None:
-        return train_members(words, members[0], [one["seed"] for one in members])
+        return train_members(words, members)
     if (folder / "config.toml").is_file():
         start = TrainOptions(words[0], folder, config=configs.read(folder / "config.toml"))
     else:
         file = words[0].endswith(".toml")
         values = configs.read_toml(folder) if file else configs.preset_values(words[0])
         if "problem" in values:
-            return train_members(words, values)
+            return train_members(words, [member(values)])
         name = folder.stem if file else words[0]
         start = TrainOptions(name, config=configs.classification(values, name))
     method = word_after("--representation", words)

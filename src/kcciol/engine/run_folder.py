@@ -20,7 +20,7 @@ from kcciol.config import Config, read, to_dict, to_toml
 from kcciol.engine.checkpoint import Checkpoint, load
 from kcciol.engine.record import record
 from kcciol.engine.tensorboard import scalar_writer
-from kcciol.errors import UserError
+from kcciol.errors import Busy, UserError
 
 
 class RunFolder:
@@ -90,7 +90,7 @@ class RunFolder:
             return
         with held(self.path / ".lock") as mine:
             if not mine:
-                raise UserError(f"Another process is training in {self.path}: wait for it, or stop it.")
+                raise Busy(f"Another process is training in {self.path}: wait for it, or stop it.")
             yield
 
     def rewind_metrics(self, phase: int, step: int) -> None:

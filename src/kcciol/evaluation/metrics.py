@@ -11,7 +11,7 @@ from torch import Tensor
 from kcciol.evaluation.online import Head
 from kcciol.evaluation.shown import Images
 
-AT_ONCE = 2**24  # numbers of images that are gathered together
+AT_ONCE = 2**24  # numbers, of the images or of what is made of them, that are worked on together
 
 
 def hits(logits: Tensor, labels: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def accuracy(head: Head, images: Tensor | Images, streams: Tensor) -> Tensor:
     """
     (copies, k), m, columns = streams.shape, *images.shape[1:]
     labels = torch.arange(k, device=streams.device)[:, None]
-    at_once = max(1, AT_ONCE // (k * m * columns))  # all copies' images at once would not fit
+    at_once = max(1, AT_ONCE // (k * m * max(columns, head.widest)))  # all copies' images at once would not fit
     rows = []
     for first in range(0, copies, at_once):
         some = slice(first, min(first + at_once, copies))

@@ -121,7 +121,7 @@ class LinearHead:
         can_fuse = rates.is_cuda and layers[0].dtype == torch.float32 and have_triton()
         self.fused = can_fuse if fused is None else fused
         self.layer = Layer(layers[0], rates, optimizer, self.fused, None if fused is None else False)
-        self.outputs = layers[0].shape[1]
+        self.outputs = self.widest = layers[0].shape[1]
         if alike:
             self.layer.use(1)
 
@@ -170,6 +170,7 @@ class HiddenHead:
     def __init__(self, layers: list[Tensor], rates: Tensor, optimizer: Optimizer) -> None:
         self.hidden, self.last = (Layer(layer, rates, optimizer) for layer in layers)
         self.width = layers[0].shape[1]
+        self.widest = max(layer.shape[1] for layer in layers)  # numbers that an image becomes
 
     def learn(self, images: Tensor, label: int) -> None:
         """Learn images (B, S, columns) of one class, the next S examples of every copy, each exactly once."""

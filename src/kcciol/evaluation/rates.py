@@ -18,6 +18,8 @@ from kcciol.evaluation.shown import Images
 from kcciol.evaluation.start import Start
 from kcciol.evaluation.stream import draw, draw_filled
 
+MARGIN = 2  # rates that must be tried on either side of the best
+
 
 @dataclass(frozen=True)
 class RateChoice:
@@ -55,8 +57,7 @@ def choose_rate(
 
     With one rate only there is nothing to choose, and nothing is run. `more` are further base classes for the rule
     "base": they fill up trajectories longer than there are classes in base, and only those in base are scored.
-    near is a rate of the grid that is good for other trajectories: the search begins with it and its neighbours, and
-    goes on in either direction until the best has a worse one on both sides.
+    near is a rate of the grid that is good for other trajectories: the search begins around it (see `climb`).
     """
     grid = sorted(set(config.rates))
     if len(grid) == 1:
@@ -89,26 +90,25 @@ def choose_rate(
 
 
 def climb(grid: list[float], score: Callable[[list[float]], list[float]], near: float | None) -> dict[float, float]:
-    """The scores of rates of an ascending grid: of all, or of those around `near` until the best of them has been tried
-    with a neighbour on both sides.
+    """The scores of rates of an ascending grid: of all, or of those around `near`, until on either side of the best
+    (of equal ones: of all of them) two worse ones have been tried, or the grid ends.
 
-    >>> climb([1, 2, 3, 4, 5, 6], lambda rates: [-abs(rate - 5) for rate in rates], near=2)
-    {1: -4, 2: -3, 3: -2, 4: -1, 5: 0, 6: -1}
-    >>> climb([1, 2, 3, 4, 5, 6], lambda rates: [-abs(rate - 5) for rate in rates], near=5)
-    {4: -1, 5: 0, 6: -1}
+    >>> climb([1, 2, 3, 4, 5, 6, 7, 8], lambda rates: [-abs(rate - 5) for rate in rates], near=4)
+    {2: -3, 3: -2, 4: -1, 5: 0, 6: -1, 7: -2}
     """
     if near is None:
         return dict(zip(grid, score(grid), strict=True))
+    if near not in grid:
+        raise UserError(f"The rate to begin with, {near:g}, is not one of the grid.")
     at = grid.index(near)
-    low, high = max(at - 1, 0), min(at + 2, len(grid))
+    low, high = max(at - MARGIN, 0), min(at + MARGIN + 1, len(grid))
     scores = score(grid[low:high])
     while True:
-        best = low + scores.index(max(scores))
-        if best == low > 0:
-            first = max(low - 2, 0)
+        best = [low + i for i, value in enumerate(scores) if value == max(scores)]
+        first, last = max(best[0] - MARGIN, 0), min(best[-1] + MARGIN + 1, len(grid))
+        if first < low:
             scores, low = score(grid[first:low]) + scores, first
-        elif best == high - 1 < len(grid) - 1:
-            last = min(high + 2, len(grid))
+        elif last > high:
             scores, high = scores + score(grid[high:last]), last
         else:
             return dict(zip(grid[low:high], scores, strict=True))

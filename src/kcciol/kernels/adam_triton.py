@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -73,7 +74,8 @@ def step_copies_(
     dimension, and float32."""
     beta1, beta2, eps = constants
     n = w[0].numel()
-    assert all(tensor[0].is_contiguous() for tensor in (w, gradient, m, v))
+    assert rate.is_contiguous()
+    assert all(tensor[0].is_contiguous() and tensor.dtype == torch.float32 for tensor in (w, gradient, m, v, rate))
     _copies[(len(w), triton.cdiv(n, _BLOCK))](
         w, gradient, m, v, rate, w.stride(0), gradient.stride(0), m.stride(0), v.stride(0), n,
         1 / (1 - beta1**t), 1 / (1 - beta2**t), BETA1=beta1, BETA2=beta2, EPS=eps, BLOCK=_BLOCK, num_warps=4,

@@ -1,4 +1,4 @@
-"""The encoder's convolutions for copies that each have a theta of their own; autograd differentiates them.
+"""The encoder's convolutions for copies that each have a theta of their own; autograd can go through them, twice.
 
 Two ways to the same maps: `grouped` is the definition, one convolution in which each copy is a group of channels;
 `by_patches` is a matrix product over 3x3 patches for each copy, which is how a GPU runs it.

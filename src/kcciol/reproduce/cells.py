@@ -8,7 +8,7 @@ from kcciol.compare import Trained, World, measure_learner
 from kcciol.config import to_dict
 from kcciol.evaluation.choose import grid_of
 from kcciol.learners import learner_type
-from kcciol.reproduce.study import Bench, Cell
+from kcciol.reproduce.study import Bench, Cell, search_spec
 
 ADAM_RATES = (0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 # With Adam too, where the method allows it; its moments are memory, which leaves replay on a whole network none.
@@ -25,8 +25,7 @@ def gradient_head(classes: tuple[int, ...], optimizer: str = "adam") -> Cell:
     """Algorithm 4."""
 
     def spec(bench: Bench) -> dict[str, Any]:
-        configs = bench.evaluations(classes, optimizer)
-        return {"algorithm 4": [to_dict(config) for config in configs], "rates tried": "all, then around the last"}
+        return search_spec(bench.evaluations(classes, optimizer))
 
     return Cell(spec, lambda bench: bench.algorithm4(bench.evaluations(classes, optimizer)))
 

@@ -47,7 +47,7 @@ def make_on_cluster(plan: Plan, address: str, gpus: float) -> list[str]:
                     code, made, said = 1, {}, str(error)
                 _keep(plan.where.runs, made)
                 print(f"{group}: {len(made)} cells", flush=True)
-                if code:
+                if code not in (0, runner.LEFT):
                     failed.append(str(group))
                     print(said[-2000:], flush=True)
         if waiting:

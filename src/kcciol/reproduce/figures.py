@@ -9,7 +9,7 @@ masking       accuracy against delta, the share of the parameters that phase 3 h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,16 @@ import torch
 from torch import Tensor
 
 from kcciol.atomic import replacing, write_json
-from kcciol.config import EngineConfig, to_dict
-from kcciol.engine.execute import set_precision
+from kcciol.config import to_dict
 from kcciol.errors import UserError
-from kcciol.evaluation import evaluate
 from kcciol.meta.mask import get_mask
 from kcciol.representation import Representation
 from kcciol.reproduce.frames import by_classes
-from kcciol.reproduce.study import Bench, Cell
+from kcciol.reproduce.study import Bench, Cell, search_spec
 
 DELTAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 BINS = 81
+LENGTHS = (50, 200)  # classes
 
 
 def fixed(**what: Any) -> Any:
@@ -125,21 +124,19 @@ def prune(bench: Bench) -> dict[str, Any]:
     return {"kept": found}
 
 
-def on_classes(bench: Bench, representation: Representation) -> dict[str, Any]:
+def on_classes(bench: Bench, representation: Representation | None = None) -> dict[str, Any]:
     """Algorithm 4 with Adam at the lengths of the figures."""
-    s = bench.sizes
-    set_precision(EngineConfig(), representation.Theta.device)
-    parts = {"novel": bench.data.novel, "validation": bench.data.validation, "base": bench.data.base}
-    f = {n: representation.split_features(p, s.train_samples, s.test_samples, s.redraw) for n, p in parts.items()}
-    rows: dict[str, Any] = {}
-    for config in bench.evaluations((50, 200), "adam"):
-        found = evaluate(f["novel"], representation.W, config, f["validation"], more=f["base"]).to_dict()["classes"]
-        rows |= {n: {**cell["test"], "rate": cell["rate"]["chosen"]} for n, cell in found.items()}
-    return rows
+    found = bench.algorithm4(bench.evaluations(LENGTHS, "adam"), representation)["classes"]
+    return {n: {**cell["test"], "rate": cell["rate"]["chosen"]} for n, cell in found.items()}
 
 
 def masking(bench: Bench) -> dict[str, Any]:
-    return {"classes": on_classes(bench, bench.representation)}
+    return {"classes": on_classes(bench)}
+
+
+def searched(figure: str) -> Callable[[Bench], dict[str, Any]]:
+    """The specification of a figure that Algorithm 4 is in."""
+    return lambda bench: {"figure": figure, **search_spec(bench.evaluations(LENGTHS, "adam"))}
 
 
 FIGURES: dict[str, Mapping[str, Cell]] = {  # by column
@@ -148,13 +145,13 @@ FIGURES: dict[str, Mapping[str, Cell]] = {  # by column
         "activations": Cell(fixed(figure="activations"), activations),
         "tsne": Cell(fixed(figure="tsne"), tsne),
         "weights": Cell(fixed(figure="weights", bins=BINS), weights),
-        "prune": Cell(fixed(figure="prune", classes=[50, 200]), prune),
+        "prune": Cell(searched("prune"), prune),
     },
     "gamma0": {
         "weights": Cell(fixed(figure="weights", bins=BINS), weights),
-        "prune": Cell(fixed(figure="prune", classes=[50, 200]), prune),
+        "prune": Cell(searched("prune"), prune),
     },
-    **{f"delta-{delta:g}": {"masking": Cell(fixed(figure="masking", classes=[50, 200]), masking)} for delta in DELTAS},
+    **{f"delta-{delta:g}": {"masking": Cell(searched("masking"), masking)} for delta in DELTAS},
 }
 
 

@@ -19,7 +19,7 @@ from kcciol.atomic import held, write_json
 from kcciol.compare import with_record
 from kcciol.config import to_dict
 from kcciol.engine.stop import Stopped
-from kcciol.errors import UserError
+from kcciol.errors import Busy, UserError
 from kcciol.reproduce import colour, gan, omniglot, sine
 from kcciol.reproduce.frames import Found, rehearsed
 from kcciol.reproduce.study import Bench, Cell, Study, Where, folder_of, trained_seconds, what_matters
@@ -69,8 +69,8 @@ class Group:
     seeds: tuple[int, ...]
     columns: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
-    helps: bool = False
-    """Several processes may make its cells together, once the column is trained."""
+    helper: int = 0
+    """Above 0: one of several processes that make a column's cells together, once it is trained."""
 
     def __str__(self) -> str:
         return f"{self.name}, {self.columns[0]}, seed {self.seeds[0]}" if self.columns else self.name
@@ -88,21 +88,26 @@ class Group:
     def make(self, plan: Plan) -> None:
         if self.name in WHOLES:
             WHOLES[self.name].make(plan.where, self.seeds)
+        failed = []
         for column in self.columns:
-            make_column(self._plan(plan), STUDIES[self.name], column, self.seeds[0])
+            try:
+                make_column(self._plan(plan), STUDIES[self.name], column, self.seeds[0])
+            except UserError as error:  # a column that does not need this one is made all the same
+                failed.append(error)
+        if failed:
+            raise failed[0] if len(failed) == 1 else UserError("; ".join(map(str, failed)))
 
-    def trained(self, plan: Plan, column: str = "") -> bool:
-        """Whether there is nothing left to train for a column, by default its first."""
-        folder = folder_of(STUDIES[self.name], column or self.columns[0], self.seeds[0], plan.where)
+    def trained(self, plan: Plan) -> bool:
+        """Whether there is nothing left to train for its first column."""
+        folder = folder_of(STUDIES[self.name], self.columns[0], self.seeds[0], plan.where)
         return (folder / "done.json").exists()
 
-    def waits_for(self, other: Group, plan: Plan) -> bool:
-        """Whether the two would train the same."""
+    def trains_with(self, other: Group) -> bool:
+        """Whether the two go on from the same training."""
         if self.name != other.name or self.seeds != other.seeds or not self.columns:
             return False
-        mine, theirs = ({STUDIES[self.name].root(c) for c in group.columns} for group in (self, other))
-        begun = any(not self.trained(plan, root) for root in mine & theirs)
-        return begun or bool({*self.columns} & {*other.columns})
+        root = STUDIES[self.name].root
+        return root(self.columns[0]) == root(other.columns[0])
 
     def _plan(self, plan: Plan) -> Plan:
         return replace(plan, parts={self.name: self.parts})
@@ -137,9 +142,11 @@ def path_of(where: Where, study: Study, part: str, column: str, seed: int, name:
 
 
 def groups(plan: Plan, apart: bool = False) -> list[Group]:
-    """Everything that is wanted and not all there, the longest first.
+    """Everything that is wanted and not all there, the longest first. Columns that go on from the same training are in
+    one group.
 
-    apart: parts that only some columns have are groups of their own, which begin as soon as their column is trained.
+    apart: parts that only some columns have are groups of their own, several for each, which begin as soon as their
+    column is trained.
     """
     found = [Group(name, plan.seeds) for name in plan.parts if name in WHOLES and not plan.columns]
     for seed in plan.seeds:
@@ -148,12 +155,14 @@ def groups(plan: Plan, apart: bool = False) -> list[Group]:
             columns = [c for c in study.columns if not plan.columns or c in plan.columns]
             order = sorted(columns, key=lambda c: study.longest.index(c) if c in study.longest else len(study.longest))
             some = tuple(part for part in parts if apart and part in study.some)
-            found += [Group(name, (seed,), (c,), some, helps=True) for c in order if some]
+            for number in range(1, HELPERS + 1) if some else ():
+                found += [Group(name, (seed,), (column,), some, number) for column in order]
             rest = tuple(part for part in parts if part not in some)
+            families: dict[str, list[str]] = {}
             for column in order:
-                if study.root(column, columns) == column:
-                    family = tuple(c for c in columns if c != column and study.root(c, columns) == column)
-                    found.append(Group(name, (seed,), (column, *family), rest))
+                families.setdefault(study.root(column), []).append(column)
+            for family in families.values():
+                found.append(Group(name, (seed,), tuple(sorted(family, key=columns.index)), rest))
     return [group for group in found if not group.done(plan)]
 
 
@@ -180,6 +189,8 @@ def make(plan: Plan) -> list[str]:
             group.make(plan)
         except (Stopped, KeyboardInterrupt):
             raise
+        except Busy as error:  # it will be there when that process is done
+            print(f"{group}: {error}", file=sys.stderr, flush=True)
         except UserError as error:
             print(f"{group}: {error}", file=sys.stderr, flush=True)
             failed.append(str(group))
@@ -203,26 +214,45 @@ def every_path(plan: Plan) -> Iterator[Path]:
 def make_column(plan: Plan, study: Study, column: str, seed: int) -> None:
     """Every cell of a column that is not there yet."""
     bench = Bench(study, column, seed, plan.where)
+    failed: list[Exception] = []
     for path, part, name, cell in cells(plan, study, column, seed):
         if path.exists():
             continue
         if time.monotonic() > plan.until:
             return
-        representation = bench.representation
+        _ = bench.representation  # without which nothing can be measured
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.with_suffix(".lock")
         with held(lock) as mine:
-            if mine and not path.exists():  # else another process makes it, or has just made it
-                clock = time.monotonic()
-                result = with_record(cell.run(bench), representation) | {"spec": cell.spec(bench)}
-                seconds = time.monotonic() - clock
-                spent = trained_seconds(study, column, seed, plan.where)
-                write_json(path, result | {"cell_seconds": seconds, "trained_seconds": spent})
-                print(f"{study.name}, {column}, seed {seed}, {part}, {name}: {seconds:.1f} s", flush=True)
-            if mine:
+            if not mine:  # another process makes it
+                continue
+            try:
+                if not path.exists():  # or has just made it
+                    make_cell(path, bench, cell, f"{study.name}, {column}, seed {seed}, {part}, {name}")
+            except UserError as error:
+                failed.append(error)
+            except Exception as error:  # one cell's failure must not cost the others
+                traceback.print_exc()
+                failed.append(error)
+            finally:
                 lock.unlink(missing_ok=True)
+    if failed:
+        words = dict.fromkeys(str(e) if isinstance(e, UserError) else f"{type(e).__name__}: {e}" for e in failed)
+        raise UserError(f"{len(failed)} cells of {column} failed ({'; '.join(words)})")
+
+
+def make_cell(path: Path, bench: Bench, cell: Cell, name: str) -> None:
+    """Measure one thing and write it down."""
+    clock = time.monotonic()
+    try:
+        result = with_record(cell.run(bench), bench.representation) | {"spec": cell.spec(bench)}
+    finally:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # other processes need it
+    seconds = time.monotonic() - clock
+    spent = trained_seconds(bench.study, bench.column, bench.seed, bench.where)
+    write_json(path, result | {"cell_seconds": seconds, "trained_seconds": spent})
+    print(f"{name}: {seconds:.1f} s", flush=True)
 
 
 def check(plan: Plan) -> None:
@@ -256,7 +286,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def _share_out(plan: Plan) -> list[str]:
     """Each group in a process of its own, several at once."""
-    waiting = [group for group in groups(plan, apart=True) for _ in range(HELPERS if group.helps else 1)]
+    waiting = groups(plan, apart=True)
     running: dict[subprocess.Popen[bytes], Group] = {}
     failed: list[Group] = []
     try:
@@ -270,7 +300,9 @@ def _share_out(plan: Plan) -> list[str]:
                     failed.append(group)
                     if failed.count(group) == 1:  # once more: processes that share a GPU can fall by another's fault
                         waiting.append(group)
-                waiting = [other for other in waiting if not (other.helps and other.done(plan))]
+                    elif not group.helper and not group.trained(plan):  # then nobody need wait for it
+                        waiting = [other for other in waiting if not (other.helper and other.trains_with(group))]
+                waiting = [other for other in waiting if not (other.helper and other.done(plan))]
             time.sleep(0.1)
     finally:
         for process in running:
@@ -283,12 +315,12 @@ def _share_out(plan: Plan) -> list[str]:
 
 
 def _next(plan: Plan, waiting: Sequence[Group], running: Sequence[Group]) -> Group | None:
-    """The first group that can begin: those that help wait until others have trained their column."""
+    """The first group that can begin: helpers wait until their column is trained, by others if there are any."""
     for group in waiting:
         if not group.columns or group.trained(plan):
             return group
-        before = [*running, *(other for other in waiting if not other.helps)] if group.helps else running
-        if not any(group.waits_for(other, plan) for other in before):
+        before = [*running, *(other for other in waiting if not other.helper)] if group.helper else running
+        if not any(group.trains_with(other) for other in before):
             return group
     return None
 
@@ -296,7 +328,7 @@ def _next(plan: Plan, waiting: Sequence[Group], running: Sequence[Group]) -> Gro
 def surroundings(group: Group) -> dict[str, str]:
     """The environment of its process. On a shared GPU what trains fills the gaps that streams of small steps leave:
     they take little of it, but take long."""
-    return os.environ | ({} if group.helps else {"CUDA_MPS_CLIENT_PRIORITY": "1"})  # 1: below the others
+    return os.environ | ({} if group.helper else {"CUDA_MPS_CLIENT_PRIORITY": "1"})  # 1: below the others
 
 
 def words(plan: Plan, group: Group, runs: Path) -> list[str]:

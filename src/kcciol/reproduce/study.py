@@ -6,7 +6,7 @@ import functools
 import json
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,12 +86,10 @@ class Study:
     draw: Callable[[Mapping[str, Any], Path], list[Path]] | None = None
     """From the same to pictures in a folder."""
 
-    def root(self, column: str, among: Collection[str] | None = None) -> str:
-        """The column whose training this one's goes on from, through others if need be; of these columns only."""
+    def root(self, column: str) -> str:
+        """The column whose training this one's goes on from, through others if need be."""
         after = self.columns[column].after
-        if after is None or (among is not None and after[0] not in among):
-            return column
-        return self.root(after[0], among)
+        return column if after is None else self.root(after[0])
 
 
 @dataclass(frozen=True)
@@ -163,11 +161,17 @@ class Bench:
     @functools.cached_property
     def features(self) -> dict[str, Features]:
         """Of novel classes, of those that settings are chosen on, and of those trained on."""
-        r, s = self.representation, self.sizes
-        set_precision(EngineConfig(), r.Theta.device)
-        r.refuse_known(self.data.novel, "novel")
+        self.representation.refuse_known(self.data.novel, "novel")
+        return self._features_of(self.representation)
+
+    def _features_of(self, representation: Representation) -> dict[str, Features]:
+        s = self.sizes
+        set_precision(EngineConfig(), representation.Theta.device)
         parts = {"novel": self.data.novel, "validation": self.data.validation, "base": self.data.base}
-        return {n: r.split_features(part, s.train_samples, s.test_samples, s.redraw) for n, part in parts.items()}
+        return {
+            name: representation.split_features(part, s.train_samples, s.test_samples, s.redraw)
+            for name, part in parts.items()
+        }
 
     @functools.cache  # noqa: B019
     def world(self, trains: Trained) -> World:
@@ -209,18 +213,28 @@ class Bench:
             return [replace(config, classes=(n,), search_trajectories=2) for n in s.classes]
         return [replace(config, classes=(n,), search_trajectories=max(4, 2000 // n)) for n in classes]
 
-    def algorithm4(self, configs: list[EvaluationConfig]) -> dict[str, Any]:
-        """All rates are tried on the first, which are the shortest streams; then those around the last choice."""
-        f, W = self.features, self.representation.W
-        set_precision(EngineConfig(), f["novel"].train.device)
+    def algorithm4(self, configs: list[EvaluationConfig], representation: Representation | None = None) -> Any:
+        """Algorithm 4 on this representation, or another. All rates are tried for the first config, that of the
+        shortest streams; for the others those around the last choice."""
+        r = representation or self.representation
+        f = self.features if representation is None else self._features_of(representation)
+        set_precision(EngineConfig(), r.Theta.device)
         found: dict[str, Any] = {}
         near: float | None = None
         for config in configs:
-            measured = evaluate(f["novel"], W, config, f["validation"], more=f["base"], near=near)
+            measured = evaluate(f["novel"], r.W, config, f["validation"], more=f["base"], near=near)
             found |= measured.to_dict()["classes"]
             (n,) = config.classes
             near = measured.classes[n].rate.rate
         return {"classes": found}
+
+
+def search_spec(configs: list[EvaluationConfig]) -> dict[str, Any]:
+    """What `algorithm4` does with these."""
+    return {
+        "algorithm 4": [to_dict(config) for config in configs],
+        "rates tried": "all, then around the last, margin 2",
+    }
 
 
 _data = functools.cache(load_data)

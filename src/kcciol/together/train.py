@@ -17,14 +17,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from kcciol.atomic import write_json
+from kcciol.atomic import held, write_json
 from kcciol.config import from_dict, to_dict
 from kcciol.engine.checkpoint import read, write
 from kcciol.engine.execute import executor, pick_device, set_precision
 from kcciol.engine.progress import TrainingBar
 from kcciol.engine.record import record
 from kcciol.engine.stop import Stopped, StopRequest, watch_signals
-from kcciol.errors import UserError
+from kcciol.errors import Busy, UserError
 from kcciol.meta.mask import get_mask
 from kcciol.nets.layout import Layout
 from kcciol.together.settings import MemberConfig
@@ -79,6 +79,18 @@ class Run:
 def train(kind: Kind, members: Sequence[MemberConfig], out: Path, resume: bool = False, quiet: bool = False) -> Tensor:
     """Meta-train the members and leave everything in the folder `out`; Theta (M, length) at the end."""
     check_alike(kind, members)
+    if not resume and (out / "members.json").exists():
+        raise UserError(f"There is a run in {out} already: resume it, or choose another folder.")
+    if resume and not (out / "members.json").exists():
+        raise UserError(f"There is no run in {out} to resume.")
+    out.mkdir(parents=True, exist_ok=True)
+    with held(out / ".lock") as mine:
+        if not mine:
+            raise Busy(f"Another process is training in {out}: wait for it, or stop it.")
+        return _train(kind, members, out, resume, quiet)
+
+
+def _train(kind: Kind, members: Sequence[MemberConfig], out: Path, resume: bool, quiet: bool) -> Tensor:
     first = members[0]
     net = kind.net(first)
     device = pick_device(first.engine.device)
@@ -88,10 +100,7 @@ def train(kind: Kind, members: Sequence[MemberConfig], out: Path, resume: bool =
         if [_identity(m) for m in found] != [_identity(m) for m in members]:
             raise UserError(f"The run in {out} has other settings: resume it with the same, or choose another folder.")
     else:
-        if (out / "members.json").exists():
-            raise UserError(f"There is a run in {out} already: resume it, or choose another folder.")
         at = State(1, 0, {"Theta": torch.stack([net.init(m.seed) for m in members])})
-        out.mkdir(parents=True, exist_ok=True)
         save(out / "checkpoint.safetensors", [to_dict(m) for m in members], at)
         write_json(out / "members.json", {"members": [to_dict(m) for m in members], "record": record()})
     Theta = at.tensors["Theta"].to(device)
