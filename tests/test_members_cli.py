@@ -20,6 +20,7 @@ from tests.data.test_mnist import idx
 from tests.regression.test_sine_training import OTHER, TINY
 
 SMALL = ["--gan.generator", "8", "8", "--gan.critic", "8", "8", "--trajectory.count", "2"]
+NO_STEPS = [word for i in (1, 2, 3) for word in (f"--phase{i}.steps", "0")]
 SHORT = ["--phase1.steps", "3", "--phase3.steps", "2", "--engine.device", "cpu", "--quiet"]
 
 
@@ -38,7 +39,7 @@ def test_functions_are_learned_and_measured(
     run = Path("runs/waves-seed1-4")
     assert read(run / "phase3.safetensors")[1]["Theta"].shape[0] == 2
     assert f"kcciol evaluate {run}" in capsys.readouterr().out
-    assert cli.main(["evaluate", str(run), "--runs", "3"]) == 0
+    assert cli.main(["evaluate", str(run), "--runs", "3", "--out", str(run / "evaluation-phase3.json")]) == 0
     said = capsys.readouterr().out
     assert "seed 1" in said
     assert "seed 4" in said
@@ -47,7 +48,7 @@ def test_functions_are_learned_and_measured(
     assert list(result["results"][0]["functions"]) == ["1", "2", "3"]
     assert result["results"][0]["rate"] == TINY.phase1.alpha != TINY.phase3.alpha
     assert cli.main(["evaluate", str(run), "--phase", "1", "--runs", "2", "--rate", "0.5"]) == 0
-    first = json.loads((run / "evaluation-phase1.json").read_text())
+    first = json.loads((run / "evaluation-phase1-runs2-rate0.5.json").read_text())
     assert first["results"][1]["rate"] == 0.5
 
 
@@ -107,6 +108,13 @@ def test_digits_are_learned_and_measured(
     assert f"kcciolevaluate{run}--root{tmp_path / 'data'}`" in "".join(said.split())
     result = json.loads((run / "evaluation-phase3.json").read_text())["results"][0]
     assert [len(row) for row in result["rates"]["0.001"]["right"]] == [1, 2, 3]
+    for words, says in (
+        (["evaluate", str(run), *root, "--runs", "3"], "--runs is for functions"),
+        (["train", "mnist-gan", *root, *SMALL, *SHORT, "--gan.labels", "3"], "gan.labels is 3"),
+        (["train", "mnist-gan", *root, *SMALL, *SHORT, "--trajectory.support", "90"], "but one has only 80"),
+    ):
+        assert cli.main(words) == 2
+        assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -119,13 +127,34 @@ def test_digits_are_learned_and_measured(
         (["train", "{list}"], "There is no problem ['a']"),
         (["train", "{empty}"], "it is empty"),
         (["train", "mnist-gan", "--root", "{nowhere}"], "does not exist"),
-        (["evaluate", "{folder}"], "holds no end of that phase"),
+        (["evaluate", "{folder}"], "holds no end of any phase"),
+        (["evaluate", "{folder}", "--phase", "2"], "holds no end of phase 2"),
+        (["evaluate", "{run}", "--learner", "ncm"], "--learner is for classes"),
+        (["evaluate", "{run}", "--root", "x"], "--root is for digits"),
+        (["evaluate", "{run}", "--rate", "nan"], "--rate a number of 0 or more"),
+        (["evaluate", "{run}/phase3.safetensors"], "give their folder"),
+        (["train", "{file}", "--phase1.alpha", "nan"], "phase1.alpha is nan"),
+        (["train", "{file}", "--phase1.steps", "-1"], "phase1.steps is -1"),
+        (["train", "{file}", "--decay", "-1"], "decay is -1.0"),
+        (["train", "{file}", "--clamp", "-1"], "clamp is -1.0"),
+        (["train", "{file}", "--seeds", "99999999999999999999"], "below 2^63"),
+        (["train", "{file}", "--engine.tensorboard"], "metrics.jsonl only"),
+        (["train", "{file}", *NO_STEPS], "nothing to train"),
+        (["train", "{file}", "--out", "{other}"], "a run of another kind"),
+        (["train", "{file}", "--phase1.beta", "1e30", "--quiet"], "lower its rates"),
+        (["train", "mnist-gan", "--beta1", "1"], "beta1 is 1.0"),
+        (["train", "mnist-gan", "--gan.penalty", "nan"], "penalty 0 or more"),
         (["evaluate", "{broken}"], "cannot be read"),
         (["evaluate", "{run}", "--runs", "0"], "--runs must be at least 1"),
     ],
 )
 def test_mistakes_are_said_in_one_sentence(
-    words: list[str], says: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    says: str,
+    file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     bad = tmp_path / "bad.toml"
     bad.write_text('problem = "chess"\n')
@@ -133,7 +162,10 @@ def test_mistakes_are_said_in_one_sentence(
     (tmp_path / "list.toml").write_text('problem = ["a"]\n')
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "members.json").write_text('{"members": []}')
-    places |= {"list": tmp_path / "list.toml", "empty": tmp_path / "empty"}
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.toml").write_text("")
+    places |= {"list": tmp_path / "list.toml", "empty": tmp_path / "empty", "other": tmp_path / "other"}
+    monkeypatch.chdir(tmp_path)
     for name in ("folder", "broken", "run"):
         places[name] = tmp_path / name
         places[name].mkdir()

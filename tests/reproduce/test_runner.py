@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,7 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
         (["table1", "--columns", "oil"], "no representation 'oil'"),
         (["table1", "--jobs", "0"], "--jobs must be at least 1"),
         (["table1", "--minutes", "nan"], "--minutes above 0"),
-        (["table1", "--seeds"], "one or more numbers"),
+        (["table1", "--seeds"], "one or more different numbers"),
         (["table4", "--columns", "oml"], "has no --columns"),
         (["table1", "--root", "/nope"], "does not exist"),
         (["figures", "--preset", "tiny", "--seeds", "5"], "Nothing of this"),
@@ -320,6 +321,59 @@ def test_rates_are_tried_around_the_last_choice(tmp_path: Path, monkeypatch: pyt
     assert begun == [None, *chosen[:-1]]
     first = next(iter(found.values()))["rate"]["scores"]
     assert [s["rate"] for s in first] == sorted(bench.evaluations((), "adam")[0].rates)
+
+
+def test_time_cuts_training_in_one_process_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "words", lambda *_: [sys.executable, "-c", "import time; time.sleep(60)"])
+    began = time.monotonic()
+    make(plan(tmp_path, columns=("oml",), until=began + 0.5))
+    assert time.monotonic() - began < 20
+
+
+def test_a_table_is_made_of_all_seeds_that_are_there(tmp_path: Path) -> None:
+    for seed in (0, 3):
+        make(plan(tmp_path, columns=("oml",), seeds=(seed,)))
+    for wanted in (plan(tmp_path, columns=("oml",), seeds=(3,)), plan(tmp_path, columns=("mrcl",), seeds=(5,))):
+        assert [r["config"]["seed"] for r in gather(wanted, OMNIGLOT)["table1"]["oml"]["adam"]] == [0, 3]
+
+
+@pytest.mark.parametrize("name", ["table4", "gan"])
+def test_a_rehearsal_of_these_is_no_result(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["reproduce", name, "--seeds", "0", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert cli.main([*words, "--preset", "tiny"]) == 0
+    assert cli.main([*words, "--root", str(tmp_path)]) == 2
+    assert "was made with other settings" in capsys.readouterr().err
+    cell = next((tmp_path / "runs" / "cells").glob("*/*-seed0.json"))
+    for text in (cell.read_text()[:50], "{}", ""):
+        cell.write_text(text)
+        assert cli.main([*words, "--preset", "tiny"]) == 2
+        assert "cannot be read" in capsys.readouterr().err
+
+
+def test_another_seed_trains_no_other_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = Where(runs=tmp_path, tiny=True)
+    runner.WHOLES["sine"].make(where, (0,))
+    capsys.readouterr()
+    runner.WHOLES["sine"].make(where, (1, 0))
+    said = capsys.readouterr().out
+    assert "sine: 4 members trained" in said
+    assert "seed 0" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["table1", "--seeds", "0", "0"], "different numbers"),
+        (["table1", "table4", "--columns", "oml"], "sine is made in one go"),
+        (["gan", "--root", "{nowhere}"], "does not exist"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert cli.main(["reproduce", *(w.format(nowhere=tmp_path / "nowhere") for w in words), *places]) == 2
+    assert says in capsys.readouterr().err
 
 
 def test_a_process_that_falls_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import sys
@@ -65,6 +66,8 @@ Member = RegressionConfig | GenerationConfig
 
 def members_in(folder: Path) -> list[Member] | None:
     """The configs of the runs in a folder; None when it holds none of this kind."""
+    if folder.suffix == ".safetensors" and (folder.parent / "members.json").is_file():
+        raise UserError(f"{folder} is a file of several runs: give their folder, {folder.parent}.")
     path = folder / "members.json"
     if not path.is_file():
         return None
@@ -128,8 +131,8 @@ def _members(options: SineOptions | DigitsOptions, there: Sequence[Member]) -> l
             raise UserError("The runs in this folder differ in more than the seed: go on with them as they are.")
     if len(seeds) > 1 and config.seed != there[0].seed:
         raise UserError("--seed is for one run, --seeds for several: give one of them.")
-    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise UserError("--seeds must be different numbers of 0 or more.")
+    if min(seeds) < 0 or max(seeds) >= 2**63 or len(set(seeds)) < len(seeds):
+        raise UserError("--seeds must be different numbers of 0 or more (and below 2^63).")
     return [replace(config, seed=seed) for seed in seeds]
 
 
@@ -159,19 +162,29 @@ class EvaluateMembersOptions:
 
 def evaluate_members(words: Sequence[str], members: Sequence[Member]) -> int:
     """Measure each of the runs in a folder."""
+    for flag in ("--learner", "--compare", "--trains"):
+        if any(word == flag or word.startswith(f"{flag}=") for word in words):
+            raise UserError(f"{flag} is for classes: functions and digits are learned in one way each.")
     options = parse(EvaluateMembersOptions, "evaluate", words)
     numbers = (options.phase,) if options.phase else (3, 2, 1)
     path = next((p for n in numbers if (p := options.run / f"phase{n}.safetensors").exists()), None)
     if path is None:
-        raise UserError(f"The folder {options.run} holds no end of that phase: train it to the end of one first.")
-    if options.runs < 1 or options.rate < 0:
-        raise UserError("--runs must be at least 1 and --rate 0 or more.")
+        which = f"phase {options.phase}" if options.phase else "any phase"
+        raise UserError(f"The folder {options.run} holds no end of {which}: train it to the end of one first.")
+    if options.runs < 1 or not 0 <= options.rate < math.inf:
+        raise UserError("--runs must be at least 1 and --rate a number of 0 or more.")
+    usual, functions = EvaluateMembersOptions(options.run), isinstance(members[0], RegressionConfig)
+    for name in ("root",) if functions else ("runs", "rate"):
+        if getattr(options, name) != getattr(usual, name):
+            raise UserError(f"--{name} is for {'digits' if functions else 'functions'}: leave it out.")
     from kcciol.atomic import require_json, write_json
     from kcciol.engine.record import record
 
-    target = options.out or options.run / f"evaluation-{path.stem}.json"
+    other = f"-runs{options.runs}" if options.runs != usual.runs else ""
+    other += f"-rate{options.rate:g}" if options.rate else ""  # results of other settings stand side by side
+    target = options.out or options.run / f"evaluation-{path.stem}{other}.json"
     require_json(target)
-    results = (_functions if isinstance(members[0], RegressionConfig) else _digits)(options, path)
+    results = (_functions if functions else _digits)(options, path)
     configs = [to_dict(one) for one in members]
     write_json(target, {"members": configs, "results": results, "phase": path.stem, "record": record()})
     out.print(f"wrote {target}")

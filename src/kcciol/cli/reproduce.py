@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
@@ -63,14 +64,16 @@ def reproduce(words: Sequence[str]) -> int:
         raise UserError(f"kcciol reproduce needs the name of an experiment: all, {', '.join(there)}.")
     if options.jobs < 1 or not options.minutes > 0:
         raise UserError("--jobs must be at least 1 and --minutes above 0.")
-    if not options.seeds or min(options.seeds) < 0:
-        raise UserError("--seeds must be one or more numbers of 0 or more.")
+    if not options.seeds or min(options.seeds) < 0 or len(set(options.seeds)) < len(options.seeds):
+        raise UserError("--seeds must be one or more different numbers of 0 or more.")
     if options.gpus < 0:
         raise UserError(f"--gpus is {options.gpus}, but must be 0 or more.")
     parts = runner.studies_of(options.names)
     known = {column for name in parts if name in runner.STUDIES for column in runner.STUDIES[name].columns}
     if options.columns and not known:
         raise UserError("What is asked for is made in one go, so it has no --columns to choose from: leave them out.")
+    if options.columns and (whole := [name for name in parts if name in runner.WHOLES]):
+        raise UserError(f"--columns chooses representations, but {whole[0]} is made in one go: ask for it alone.")
     if wrong := [c for c in options.columns if c not in known]:
         raise UserError(f"There is no representation {wrong[0]!r} here; there are: {', '.join(sorted(known))}.")
     began = time.monotonic()
@@ -85,7 +88,7 @@ def reproduce(words: Sequence[str]) -> int:
         except OSError as error:
             raise UserError(f"The folder {folder} cannot be made ({error.strerror}): choose another {flag}.") from None
     where = Where(options.root, runs, tiny)
-    until = began + 60 * options.minutes
+    until = began + 60 * options.minutes if options.minutes < ReproduceOptions.minutes else math.inf
     plan = runner.Plan(where, parts, options.seeds, options.columns, options.jobs, until, options.ray, options.gpus)
     complete = all(path.exists() for path in runner.every_path(plan))  # then this call makes nothing, and costs nothing
     before = in_good_order()
@@ -103,7 +106,8 @@ def reproduce(words: Sequence[str]) -> int:
     for name in failed:
         terminal.print(f"failed: {name}")
     if not failed and (left := sum(not path.exists() for path in runner.every_path(plan))):
-        terminal.print(f"{left} cells are not made yet: call again to go on.")
+        if options.tables:  # of one process among several it means nothing
+            terminal.print(f"{left} cells are not made yet: call again to go on.")
         return runner.LEFT
     return 1 if failed else 0
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
 from kcciol.config import MaskConfig
 from kcciol.errors import UserError
-from kcciol.together.settings import MemberConfig
+from kcciol.together.settings import MemberConfig, require
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class GanConfig:
         sizes = (self.noise, self.labels, *self.generator, *self.critic)
         if min(sizes) < 1 or max(sizes) > 2**14 or not self.generator or not self.critic:
             raise UserError("gan: every size must be between 1 and 16384, and each network needs at least one layer.")
-        if not 0 <= self.slope < 1 or self.penalty < 0:
+        if not 0 <= self.slope < 1 or not 0 <= self.penalty < math.inf:
             raise UserError("gan: slope must be at least 0 and below 1, penalty 0 or more.")
 
 
@@ -68,3 +69,8 @@ class GenerationConfig(MemberConfig):
     beta2: float = 0.9
     """Adam's memory of its square."""
     mask: MaskConfig = field(default_factory=lambda: MaskConfig(delta=1.0))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("beta1", "beta2"):
+            require(0 <= getattr(self, name) < 1, name, getattr(self, name), "at least 0 and below 1")

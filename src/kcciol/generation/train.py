@@ -43,6 +43,17 @@ def train(
 ) -> Tensor:
     """Meta-train the members and leave everything in the folder `out`; Theta (M, length) at the end."""
     device = members[0].engine.device if members else "cpu"
+    few = int(base.counts.min())
+    for one in members:
+        if one.gan.labels <= max(labels):
+            raise UserError(
+                f"gan.labels is {one.gan.labels}, but there is a class {max(labels)}: it must be above that."
+            )
+        if one.trajectory.support + one.trajectory.query > few:
+            raise UserError(
+                f"A trajectory takes {one.trajectory.support} + {one.trajectory.query} images of a class "
+                f"(trajectory.support and query), but one has only {few}."
+            )
     return together.train(kind(base, labels, device), members, out, resume, quiet)
 
 

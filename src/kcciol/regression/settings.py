@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kcciol.errors import UserError
-from kcciol.together.settings import MemberConfig
+from kcciol.together.settings import MemberConfig, require
 
 
 @dataclass(frozen=True)
@@ -69,3 +69,8 @@ class RegressionConfig(MemberConfig):
     """In phase 1 beta is multiplied by this at each of the milestones."""
     milestones: tuple[int, ...] = (1500, 2500, 3500)
     """Steps of phase 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 < self.decay <= 1, "decay", self.decay, "above 0 and at most 1")
+        require(all(step >= 0 for step in self.milestones), "milestones", list(self.milestones), "0 or more each")

@@ -30,6 +30,9 @@ def make_on_cluster(plan: Plan, address: str, gpus: float) -> list[str]:
     from kcciol.reproduce import runner
 
     ray = _connect(address)
+    if gpus > float(ray.cluster_resources().get("GPU", 0)):
+        ray.shutdown()
+        raise UserError(f"Each task asks for {gpus:g} GPU, which this cluster does not have: choose another --gpus.")
     task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=1)(run_group)
     waiting: dict[Any, Group] = {}
     failed: list[str] = []
@@ -62,6 +65,8 @@ def make_on_cluster(plan: Plan, address: str, gpus: float) -> list[str]:
 def run_group(words: Sequence[str], wanted: Sequence[str]) -> tuple[int, dict[str, str], str]:
     """On a machine of the cluster: the exit code, the cells by their place under the runs folder, what was printed."""
     runs = Path(os.environ.get("KCCIOL_TASK_RUNS") or Path(tempfile.gettempdir()) / "kcciol-reproduce")
+    if "tiny" in words:
+        runs = runs.with_name(f"{runs.name}-rehearsal")
     done = subprocess.run([str(runs) if w == "RUNS" else w for w in words], capture_output=True, text=True, check=False)
     made = {name: (runs / name).read_text(encoding="utf-8") for name in wanted if (runs / name).exists()}
     return done.returncode, made, done.stdout[-4000:] + done.stderr[-4000:]

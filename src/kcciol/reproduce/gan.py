@@ -55,27 +55,33 @@ def path_of(where: Where, column: str, seed: int) -> Path:
     return where.runs / "cells" / "gan" / f"{column}-seed{seed}.json"
 
 
-def make(where: Where, seeds: Sequence[int]) -> None:
-    """Train what is not trained, measure what is not measured."""
+def member(where: Where, name: str, seed: int) -> GenerationConfig:
     config = TINY if where.tiny else PAPER
+    lam = config.phase3.lam if name == "kcciol" else 0.0
+    return replace(config, seed=seed, phase3=replace(config.phase3, lam=lam))
 
-    def member(name: str, seed: int) -> GenerationConfig:
-        lam = config.phase3.lam if name == "kcciol" else 0.0
-        return replace(config, seed=seed, phase3=replace(config.phase3, lam=lam))
 
+def check(where: Where, seeds: Sequence[int]) -> None:
+    """Refuse cells of other settings."""
     for column, (name, _) in COLUMNS.items():
         for seed in seeds:
-            refuse_other(path_of(where, column, seed), member(name, seed))
-    if all(path.exists() for path in paths(where, seeds)):
+            refuse_other(path_of(where, column, seed), member(where, name, seed), "rates")
+
+
+def make(where: Where, seeds: Sequence[int]) -> None:
+    """Train what is not trained, measure what is not measured."""
+    check(where, seeds)
+    seeds = [seed for seed in sorted(seeds) if not all(path.exists() for path in paths(where, [seed]))]
+    if not seeds:
         return
     data, names = data_of(where), [(name, seed) for name in ("kcciol", "control") for seed in seeds]
-    members = [member(name, seed) for name, seed in names]
+    members = [member(where, name, seed) for name, seed in names]
     folder, began = where.runs / "gan" / f"members-seeds{'-'.join(map(str, seeds))}", time.monotonic()
     train(members, data.base, BASE, folder, (folder / "members.json").exists(), quiet=True)
     print(f"gan: {len(members)} members trained in {time.monotonic() - began:.1f} s", flush=True)
     device = pick_device("auto")
     judge, real = classifier(data, device, epochs=1 if where.tiny else 3)
-    nets = Networks(config.gan, data.base.images[0, 0].numel())
+    nets = Networks(members[0].gan, data.base.images[0, 0].numel())
     for column, (name, phase) in COLUMNS.items():
         Theta = load(data.base, BASE, folder / f"phase{phase}.safetensors")[1].tensors["Theta"].to(device)
         for seed in seeds:

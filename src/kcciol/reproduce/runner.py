@@ -35,12 +35,16 @@ class Whole:
     make: Callable[[Where, Sequence[int]], None]
     paths: Callable[[Where, Sequence[int]], list[Path]]
     tables: Callable[[Where, Sequence[int]], dict[str, Any]]
+    check: Callable[[Where, Sequence[int]], None]
+    """Refuse what is there and was made otherwise."""
+    ready: Callable[[Where], object] = lambda where: None
+    """Refuse at once what could not be made, such as for lack of data."""
     draw: Callable[[Where, Sequence[int], Path], list[Path]] | None = None
 
 
 WHOLES = {
-    "sine": Whole(("table4",), sine.make, sine.paths, sine.tables),
-    "mnist": Whole(("gan",), gan.make, gan.paths, gan.tables, gan.draw),
+    "sine": Whole(("table4",), sine.make, sine.paths, sine.tables, sine.check),
+    "mnist": Whole(("gan",), gan.make, gan.paths, gan.tables, gan.check, gan.data_of, gan.draw),
 }
 LEFT = 3  # exit code: cells are not made yet
 HELPERS = 4  # processes that make the cells of one column's larger tables together
@@ -172,16 +176,16 @@ def make(plan: Plan) -> list[str]:
     wanted = groups(plan)
     if not wanted and not any(path.exists() for path in every_path(plan)):
         raise UserError("Nothing of this is made of these columns and seeds: ask for others, or leave them out.")
-    for group in wanted if not plan.ray else ():
+    for group in wanted if not plan.ray else ():  # the data are there, or it is refused at once
         if group.columns:
-            _ = Bench(
-                STUDIES[group.name], group.columns[0], group.seeds[0], plan.where
-            ).data  # there, or refused at once
+            _ = Bench(STUDIES[group.name], group.columns[0], group.seeds[0], plan.where).data
+        else:
+            WHOLES[group.name].ready(plan.where)
     if plan.ray:
         from kcciol.reproduce.cluster import make_on_cluster
 
         return make_on_cluster(plan, plan.ray, plan.gpus)
-    if plan.jobs > 1:
+    if plan.jobs > 1 or plan.until < float("inf"):  # a process that trains can be cut, a function cannot
         return _share_out(plan)
     failed = []
     for group in groups(plan):
@@ -257,6 +261,9 @@ def make_cell(path: Path, bench: Bench, cell: Cell, name: str) -> None:
 
 def check(plan: Plan) -> None:
     """Refuse cells of other settings: they must not stand in for those wanted."""
+    for name in plan.parts:
+        if name in WHOLES:
+            WHOLES[name].check(plan.where, seeds_there(plan, name))
     for study in (STUDIES[name] for name in plan.parts if name in STUDIES):
         for column in study.columns:
             for seed in plan.seeds:
@@ -343,12 +350,19 @@ def words(plan: Plan, group: Group, runs: Path) -> list[str]:
     return found + (["--preset", "tiny"] if plan.where.tiny else [])
 
 
+def seeds_there(plan: Plan, name: str) -> tuple[int, ...]:
+    """The seeds that are wanted, and those that there are cells of: a table is made of all that is there."""
+    folder = plan.where.runs / "cells" / {"mnist": "gan"}.get(name, name)
+    ends = (path.name.removesuffix(".json").rpartition("-seed")[2] for path in folder.glob("*-seed*"))
+    return tuple(sorted({*plan.seeds, *(int(end) for end in ends if end.isdecimal())}))
+
+
 def gather(plan: Plan, study: Study) -> dict[str, Found]:
     """All cells of a study that are there."""
     found: dict[str, dict[str, dict[str, list[dict[str, Any]]]]] = {part: {} for part in study.parts}
     every = Plan(plan.where, {study.name: tuple(study.parts)}, plan.seeds)
     for column in study.columns:
-        for seed in plan.seeds:
+        for seed in seeds_there(plan, study.name):
             bench = Bench(study, column, seed, plan.where)
             for path, part, name, cell in cells(every, study, column, seed):
                 if path.exists():
@@ -373,9 +387,10 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> list[Path]:
             spent.append({"seconds": seconds, "jobs": plan.jobs})
             write_json(log, spent)
         if name in WHOLES:
-            made, picture = WHOLES[name].tables(plan.where, plan.seeds), WHOLES[name].draw
-            if picture is not None:
-                written += picture(plan.where, plan.seeds, out)
+            seeds, whole = seeds_there(plan, name), WHOLES[name]
+            made = whole.tables(plan.where, seeds)
+            if whole.draw is not None:
+                written += whole.draw(plan.where, seeds, out)
         else:
             found, draw = gather(plan, STUDIES[name]), STUDIES[name].draw
             made = STUDIES[name].frames(found)

@@ -89,13 +89,11 @@ TINY = Sizes(
 def make(where: Where, seeds: Sequence[int]) -> None:
     """Train what is not trained, measure what is not measured."""
     sizes = TINY if where.tiny else Sizes()
-    folder = where.runs / "sine" / f"members-seeds{'-'.join(map(str, seeds))}"
-    for column in (*COLUMNS, *SUPERVISED):
-        for seed in seeds:
-            own = replace(sizes.config, seed=seed)
-            refuse_other(path_of(where, column, seed), MEMBERS[COLUMNS[column][0]](own) if column in COLUMNS else own)
-    if all(path.exists() for path in paths(where, seeds)):
+    check(where, seeds)
+    seeds = [seed for seed in sorted(seeds) if not all(path.exists() for path in paths(where, [seed]))]
+    if not seeds:
         return
+    folder = where.runs / "sine" / f"members-seeds{'-'.join(map(str, seeds))}"
     names = [(name, seed) for name in MEMBERS for seed in seeds]
     members = [MEMBERS[name](replace(sizes.config, seed=seed)) for name, seed in names]
     began = time.monotonic()
@@ -120,6 +118,15 @@ def make(where: Where, seeds: Sequence[int]) -> None:
         )
         for i, (column, seed) in enumerate(every):
             measure(where, column, replace(sizes.config, seed=seed), Theta[i], sizes, list(RATES))
+
+
+def check(where: Where, seeds: Sequence[int]) -> None:
+    """Refuse cells of other settings."""
+    for column in (*COLUMNS, *SUPERVISED):
+        for seed in seeds:
+            own = replace((TINY if where.tiny else Sizes()).config, seed=seed)
+            wanted = MEMBERS[COLUMNS[column][0]](own) if column in COLUMNS else own
+            refuse_other(path_of(where, column, seed), wanted, "functions")
 
 
 def measure(

@@ -294,12 +294,15 @@ def what_matters(config: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in config.items() if k not in ("engine", "evaluation", "data")} | {"data": data}
 
 
-def refuse_other(path: Path, config: Any) -> None:
-    """A result that is there must have been made with these settings, wherever it was computed."""
+def refuse_other(path: Path, config: Any, *keys: str) -> None:
+    """A result that is there must have been made with these settings, wherever it was computed, and have these keys."""
     if not path.exists():
         return
     try:
-        old = dict(json.loads(path.read_text(encoding="utf-8"))["config"])
+        found = json.loads(path.read_text(encoding="utf-8"))
+        old = dict(found["config"])
+        if missing := {"record", *keys} - set(found):
+            raise ValueError(f"it lacks {min(missing)}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({error}): move it away, and it is made again.") from None
     new = to_dict(config)

@@ -49,6 +49,8 @@ class Kind:
     metrics: tuple[str, ...]
     free: tuple[str, ...] = ()
     """Settings in which members may differ, besides seed, mask and the phases' rates, gamma and lambda."""
+    lost: Callable[[Sequence[Any], Tensor], bool] = lambda members, values: False
+    """Whether the mean metrics (metrics, M) of some steps say that a member learns nothing any more."""
 
 
 @dataclass
@@ -79,8 +81,13 @@ class Run:
 def train(kind: Kind, members: Sequence[MemberConfig], out: Path, resume: bool = False, quiet: bool = False) -> Tensor:
     """Meta-train the members and leave everything in the folder `out`; Theta (M, length) at the end."""
     check_alike(kind, members)
+    if not any(phase.steps for phase in members[0].phases):
+        raise UserError("All three phases have 0 steps, so there is nothing to train: give one of them some.")
     if not resume and (out / "members.json").exists():
         raise UserError(f"There is a run in {out} already: resume it, or choose another folder.")
+    strange = [n for n in ("config.toml", "checkpoint.safetensors", "phase1.safetensors") if (out / n).exists()]
+    if strange and not (out / "members.json").exists():
+        raise UserError(f"{out} holds {strange[0]} but no members.json, a run of another kind: choose another folder.")
     if resume and not (out / "members.json").exists():
         raise UserError(f"There is no run in {out} to resume.")
     out.mkdir(parents=True, exist_ok=True)
@@ -136,6 +143,8 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
             execute()
         slot, done = done % BLOCK, done + n
         values = step.metrics[slot : slot + n].mean(0).cpu()
+        if run.kind.lost(members, values):
+            raise UserError(f"All trajectories of a run diverge in phase {number} near step {done}: lower its rates.")
         run.bar.update(number, done, float(values[0].mean()))
         if done % engine.log_every == 0 or done == steps:
             _log(run, number, done, values)
