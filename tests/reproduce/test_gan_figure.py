@@ -39,7 +39,11 @@ def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
     where = Where(runs=tmp_path, tiny=True)
     path = gan.path_of(where, "mrcl", 0)
     path.parent.mkdir(parents=True)
-    for text, says in (('{"config": {}}', "other settings"), ("[]", "cannot be read"), ("half", "cannot be read")):
+    for text, says in (
+        ('{"config": {}, "record": {}, "rates": {}}', "other settings"),
+        ("[]", "cannot be read"),
+        ("half", "cannot be read"),
+    ):
         path.write_text(text)
         with pytest.raises(UserError, match=says):
             gan.make(where, (0,))

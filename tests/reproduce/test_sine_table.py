@@ -54,7 +54,11 @@ def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
     where = Where(runs=tmp_path, tiny=True)
     path = sine.path_of(where, "kcciol", 0)
     path.parent.mkdir(parents=True)
-    for text, says in (('{"config": {}}', "other settings"), ("[]", "cannot be read"), ("half", "cannot be read")):
+    for text, says in (
+        ('{"config": {}, "record": {}, "functions": {}}', "other settings"),
+        ("[]", "cannot be read"),
+        ("half", "cannot be read"),
+    ):
         path.write_text(text)
         with pytest.raises(UserError, match=says):
             sine.make(where, (0,))
