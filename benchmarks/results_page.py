@@ -111,8 +111,8 @@ and "level" are by the seeds, and against the paper by the spread of both (where
 as exact). Representations are trained on 863 base characters. Rates and settings are chosen on the other 100, never
 on novel ones: of the gradient head for each number of classes, on streams of that length, filled up with characters
 trained on where 100 are too few (every rate is tried for 10 classes, then those around the last choice, until two
-worse ones have been tried on either side of the best); of the other learners once, on streams of up to 100 characters (of whole networks,
-which are costly, on 20, with a smaller grid).
+worse ones have been tried on either side of the best); of the other learners once, on streams of up to 100
+characters (of whole networks, which are costly, on 20, with a smaller grid).
 """
 SAME = """\
 `-same` has our trajectories, remember set, reset and number of steps. What is left of OML is then phase 1 alone; of
