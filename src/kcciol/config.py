@@ -13,7 +13,7 @@ import math
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -24,7 +24,7 @@ from kcciol.errors import UserError
 T = TypeVar("T")
 
 
-def _require(ok: bool, key: str, value: object, rule: str) -> None:
+def require(ok: bool, key: str, value: object, rule: str) -> None:
     if not ok or (isinstance(value, float) and not math.isfinite(value)):
         raise UserError(f"{key} is {value!r}, but must be {rule}.")
 
@@ -54,12 +54,12 @@ class DataConfig:
     """glyphs only: another seed is another world of characters."""
 
     def __post_init__(self) -> None:
-        _require(8 <= self.size <= 1024, "data.size", self.size, "between 8 and 1024")
-        _require(self.base_classes >= 0, "data.base_classes", self.base_classes, "0 or more")
-        _require(self.novel_classes >= 0, "data.novel_classes", self.novel_classes, "0 or more")
-        _require(self.validation_classes >= 0, "data.validation_classes", self.validation_classes, "0 or more")
-        _require(self.samples >= 2, "data.samples", self.samples, "at least 2")
-        _require(self.train_samples >= 0, "data.train_samples", self.train_samples, "0 or more")
+        require(8 <= self.size <= 1024, "data.size", self.size, "between 8 and 1024")
+        require(self.base_classes >= 0, "data.base_classes", self.base_classes, "0 or more")
+        require(self.novel_classes >= 0, "data.novel_classes", self.novel_classes, "0 or more")
+        require(self.validation_classes >= 0, "data.validation_classes", self.validation_classes, "0 or more")
+        require(self.samples >= 2, "data.samples", self.samples, "at least 2")
+        require(self.train_samples >= 0, "data.train_samples", self.train_samples, "0 or more")
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ class NetConfig:
     """Channels of a second network that gates the features (ANML's neuromodulation); 0 means that there is none."""
 
     def __post_init__(self) -> None:
-        _require(0 <= self.gate <= 2**14, "net.gate", self.gate, "between 0 and 16384")
-        _require(1 <= self.channels <= 2**14, "net.channels", self.channels, "between 1 and 16384")
-        _require(len(self.strides) >= 1, "net.strides", self.strides, "at least one stride")
-        _require(all(s in (1, 2) for s in self.strides), "net.strides", self.strides, "a list of 1s and 2s")
-        _require(0 <= self.hidden <= 2**16, "net.hidden", self.hidden, "between 0 and 65536")
-        _require(0 <= self.outputs <= 2**20, "net.outputs", self.outputs, "between 0 and 1048576")
+        require(0 <= self.gate <= 2**14, "net.gate", self.gate, "between 0 and 16384")
+        require(1 <= self.channels <= 2**14, "net.channels", self.channels, "between 1 and 16384")
+        require(len(self.strides) >= 1, "net.strides", self.strides, "at least one stride")
+        require(all(s in (1, 2) for s in self.strides), "net.strides", self.strides, "a list of 1s and 2s")
+        require(0 <= self.hidden <= 2**16, "net.hidden", self.hidden, "between 0 and 65536")
+        require(0 <= self.outputs <= 2**20, "net.outputs", self.outputs, "between 0 and 1048576")
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ class TrajectoryConfig:
 
     def __post_init__(self) -> None:
         for name in ("support", "query", "count"):
-            _require(getattr(self, name) >= 1, f"trajectory.{name}", getattr(self, name), "at least 1")
+            require(getattr(self, name) >= 1, f"trajectory.{name}", getattr(self, name), "at least 1")
         for name in ("classes", "remember"):
-            _require(getattr(self, name) >= 0, f"trajectory.{name}", getattr(self, name), "0 or more")
+            require(getattr(self, name) >= 0, f"trajectory.{name}", getattr(self, name), "0 or more")
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ class MetaConfig:
     """Clamp each element of the meta-gradient to plus or minus this; 0 means off."""
 
     def __post_init__(self) -> None:
-        _require(self.clamp >= 0, "meta.clamp", self.clamp, "0 or more")
-        _require(self.episode_steps >= 1, "meta.episode_steps", self.episode_steps, "at least 1")
-        _require(self.sparsity > 0, "meta.sparsity", self.sparsity, "above 0")
+        require(self.clamp >= 0, "meta.clamp", self.clamp, "0 or more")
+        require(self.episode_steps >= 1, "meta.episode_steps", self.episode_steps, "at least 1")
+        require(self.sparsity > 0, "meta.sparsity", self.sparsity, "above 0")
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class MaskConfig:
     """One threshold for all parameters together, or one for each tensor."""
 
     def __post_init__(self) -> None:
-        _require(0 <= self.delta <= 1, "mask.delta", self.delta, "between 0 and 1")
+        require(0 <= self.delta <= 1, "mask.delta", self.delta, "between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         for name in ("checkpoint_every", "log_every"):
-            _require(getattr(self, name) >= 1, f"engine.{name}", getattr(self, name), "at least 1")
+            require(getattr(self, name) >= 1, f"engine.{name}", getattr(self, name), "at least 1")
 
 
 @dataclass(frozen=True)
@@ -231,22 +231,30 @@ class EvaluationConfig:
     """Draws the trajectories."""
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             len(self.classes) > 0 and min(self.classes) >= 1,
             "evaluation.classes",
             self.classes,
             "1 or more each",
         )
-        _require(
+        require(
             len(self.rates) > 0 and all(0 < rate <= 1e6 for rate in self.rates),
             "evaluation.rates",
             self.rates,
             "one or more positive numbers, at most 1e6",
         )
         for name in ("trajectories", "train_samples", "test_samples", "search_trajectories", "curve_points"):
-            _require(getattr(self, name) >= 1, f"evaluation.{name}", getattr(self, name), "at least 1")
-        _require(0 <= self.outputs <= 2**20, "evaluation.outputs", self.outputs, "between 0 and 1048576")
-        _require(0 <= self.seed < 2**63, "evaluation.seed", self.seed, "0 or more (and below 2^63)")
+            require(getattr(self, name) >= 1, f"evaluation.{name}", getattr(self, name), "at least 1")
+        require(0 <= self.outputs <= 2**20, "evaluation.outputs", self.outputs, "between 0 and 1048576")
+        require(0 <= self.seed < 2**63, "evaluation.seed", self.seed, "0 or more (and below 2^63)")
+
+
+def require_phases(phases: Sequence[PhaseConfig]) -> None:
+    for number, phase in enumerate(phases, 1):
+        require(0 <= phase.steps <= 10**9, f"phase{number}.steps", phase.steps, "between 0 and 10^9")
+        for name in ("alpha", "beta", "gamma", "lam"):
+            value = getattr(phase, name)
+            require(0 <= value < math.inf, f"phase{number}.{name}", value, "a number of 0 or more")
 
 
 @dataclass(frozen=True)
@@ -269,24 +277,21 @@ class Config:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
-        _require(0 <= self.seed < 2**63, "seed", self.seed, "0 or more (and below 2^63)")
+        require(0 <= self.seed < 2**63, "seed", self.seed, "0 or more (and below 2^63)")
         plain = self.meta.loss in ("supervised", "sparse")
         rule = f"0 with meta.loss = {self.meta.loss!r}" if plain else "at least 1"
-        _require((self.trajectory.classes == 0) == plain, "trajectory.classes", self.trajectory.classes, rule)
+        require((self.trajectory.classes == 0) == plain, "trajectory.classes", self.trajectory.classes, rule)
         if plain:
-            _require(self.trajectory.remember >= 1, "trajectory.remember", self.trajectory.remember, "at least 1")
-            _require(self.meta.reset == "none", "meta.reset", self.meta.reset, f"'none' with {self.meta.loss} training")
+            require(self.trajectory.remember >= 1, "trajectory.remember", self.trajectory.remember, "at least 1")
+            require(self.meta.reset == "none", "meta.reset", self.meta.reset, f"'none' with {self.meta.loss} training")
         if self.meta.adapts == "net":
             ok = self.meta.loss == "online" and not any(phase.lam for phase in self.phases)
-            _require(ok, "meta.adapts", self.meta.adapts, "'W' unless meta.loss is 'online' and lambda is 0")
+            require(ok, "meta.adapts", self.meta.adapts, "'W' unless meta.loss is 'online' and lambda is 0")
         if self.meta.relabel:
             ok = self.meta.loss == "episodes" and self.trajectory.remember == 0 and self.meta.reset in ("none", "all")
             rule = "false unless meta.loss is 'episodes', trajectory.remember 0 and meta.reset 'none' or 'all'"
-            _require(ok, "meta.relabel", self.meta.relabel, rule)
-        for number, phase in enumerate(self.phases, 1):
-            _require(0 <= phase.steps <= 10**9, f"phase{number}.steps", phase.steps, "between 0 and 10^9")
-            for name in ("alpha", "beta", "gamma", "lam"):
-                _require(getattr(phase, name) >= 0, f"phase{number}.{name}", getattr(phase, name), "0 or more")
+            require(ok, "meta.relabel", self.meta.relabel, rule)
+        require_phases(self.phases)
 
     @property
     def phases(self) -> tuple[PhaseConfig, PhaseConfig, PhaseConfig]:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from kcciol.errors import UserError
 from kcciol.generation.digits import RATES, classifier
 from kcciol.reproduce import gan
 from kcciol.reproduce.study import Where
@@ -33,17 +32,3 @@ def test_the_classifier_tells_real_images_apart() -> None:
     judge, right = classifier(gan.data_of(Where(tiny=True)), torch.device("cpu"), epochs=20)
     assert right > 50
     assert judge(torch.zeros(2, 144)).shape == (2, 10)
-
-
-def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
-    where = Where(runs=tmp_path, tiny=True)
-    path = gan.path_of(where, "mrcl", 0)
-    path.parent.mkdir(parents=True)
-    for text, says in (
-        ('{"config": {}, "record": {}, "rates": {}}', "other settings"),
-        ("[]", "cannot be read"),
-        ("half", "cannot be read"),
-    ):
-        path.write_text(text)
-        with pytest.raises(UserError, match=says):
-            gan.make(where, (0,))

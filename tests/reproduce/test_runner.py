@@ -17,13 +17,14 @@ from kcciol import cli, evaluation
 from kcciol.atomic import held
 from kcciol.errors import UserError
 from kcciol.representation import load
-from kcciol.reproduce import colour, frames, omniglot, runner
+from kcciol.reproduce import colour, frames, omniglot, processes, runner
 from kcciol.reproduce import study as study_module
+from kcciol.reproduce.processes import next_group, surroundings
 from kcciol.reproduce.runner import Plan, gather, groups, make, path_of, studies_of, write_tables
 from kcciol.reproduce.study import Bench, Cell, Where, config_of, folder_of
 
 OMNIGLOT = omniglot.STUDY
-REAL_WORDS = runner.words
+REAL_WORDS = processes.words
 
 
 def plan(runs: Path, *parts: str, **more: Any) -> Plan:
@@ -137,7 +138,7 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
         (["table1", "--jobs", "0"], "--jobs must be at least 1"),
         (["table1", "--minutes", "nan"], "--minutes above 0"),
         (["table1", "--seeds"], "one or more different numbers"),
-        (["table4", "--columns", "oml"], "has no --columns"),
+        (["table4", "--columns", "oml"], "sine is made in one go"),
         (["table1", "--root", "/nope"], "does not exist"),
         (["figures", "--preset", "tiny", "--seeds", "5"], "Nothing of this"),
     ):
@@ -231,15 +232,15 @@ def test_larger_tables_wait_for_the_training_and_are_made_together(tmp_path: Pat
     ]
     one, two = (g for g in helpers if g.columns == ("kcciol",) and g.helper < 3)
     kcciol, pretrained = mains
-    assert runner._next(wanted, waiting, []) is kcciol
-    assert runner._next(wanted, [one], [kcciol]) is None  # which trains it
-    assert runner._next(wanted, [one], [pretrained]) is one  # nobody else will
-    assert runner._next(wanted, [two], [one]) is None
-    assert "CUDA_MPS_CLIENT_PRIORITY" not in runner.surroundings(one)
-    assert runner.surroundings(kcciol)["CUDA_MPS_CLIENT_PRIORITY"] == "1"
+    assert next_group(wanted, waiting, []) is kcciol
+    assert next_group(wanted, [one], [kcciol]) is None  # which trains it
+    assert next_group(wanted, [one], [pretrained]) is one  # nobody else will
+    assert next_group(wanted, [two], [one]) is None
+    assert "CUDA_MPS_CLIENT_PRIORITY" not in surroundings(one)
+    assert surroundings(kcciol)["CUDA_MPS_CLIENT_PRIORITY"] == "1"
     assert make(wanted) == []
     assert groups(wanted) == []
-    assert runner._next(wanted, [one], [kcciol]) is one
+    assert next_group(wanted, [one], [kcciol]) is one
     assert not list(tmp_path.glob("**/cells/**/*.lock"))
 
 
@@ -247,7 +248,7 @@ def test_columns_that_go_on_from_one_training_wait_for_each_other(tmp_path: Path
     wanted = plan(tmp_path, "figures", columns=("delta-0", "delta-1"), jobs=2)
     first, second, *_ = groups(wanted, apart=True)
     assert (first.columns, second.columns) == (("delta-0",), ("delta-1",))
-    assert runner._next(wanted, [second], [first]) is None  # both would train kcciol
+    assert next_group(wanted, [second], [first]) is None  # both would train kcciol
 
 
 def test_a_cell_that_another_process_makes_is_left_to_it(tmp_path: Path) -> None:
@@ -324,7 +325,7 @@ def test_rates_are_tried_around_the_last_choice(tmp_path: Path, monkeypatch: pyt
 
 
 def test_time_cuts_training_in_one_process_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "words", lambda *_: [sys.executable, "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(processes, "words", lambda *_: [sys.executable, "-c", "import time; time.sleep(60)"])
     began = time.monotonic()
     make(plan(tmp_path, columns=("oml",), until=began + 0.5))
     assert time.monotonic() - began < 20
@@ -386,7 +387,7 @@ def test_a_process_that_falls_is_tried_once_more(tmp_path: Path, monkeypatch: py
         again = " ".join(map(shlex.quote, REAL_WORDS(plan, group, runs)))
         return ["sh", "-c", f"if [ -e {once} ]; then exec {again}; fi; touch {once}; exit 1"]
 
-    monkeypatch.setattr(runner, "words", words)
+    monkeypatch.setattr(processes, "words", words)
     wanted = plan(tmp_path / "runs", columns=("oml", "mrcl"), jobs=2)
     assert make(wanted) == ["omniglot, oml, seed 0"]
     assert falls.read_text() == "xx"

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from kcciol.errors import UserError
 from kcciol.regression import network
 from kcciol.regression.functions import inputs
 from kcciol.regression.network import Network
@@ -48,17 +47,3 @@ def test_supervised_training_fits_the_functions_it_is_shown() -> None:
     assert not torch.allclose(start, network.represent(net.layers(plain[None], "theta"), x))
     fresh, drawn = net.layers(plain[None], "W"), net.layers(net.init(4)[None], "W")
     assert all(torch.equal(a[0], b[0]) for a, b in zip(fresh, drawn, strict=True))  # W starts anew
-
-
-def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
-    where = Where(runs=tmp_path, tiny=True)
-    path = sine.path_of(where, "kcciol", 0)
-    path.parent.mkdir(parents=True)
-    for text, says in (
-        ('{"config": {}, "record": {}, "functions": {}}', "other settings"),
-        ("[]", "cannot be read"),
-        ("half", "cannot be read"),
-    ):
-        path.write_text(text)
-        with pytest.raises(UserError, match=says):
-            sine.make(where, (0,))

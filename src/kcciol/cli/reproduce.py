@@ -70,10 +70,8 @@ def reproduce(words: Sequence[str]) -> int:
         raise UserError(f"--gpus is {options.gpus}, but must be 0 or more.")
     parts = runner.studies_of(options.names)
     known = {column for name in parts if name in runner.STUDIES for column in runner.STUDIES[name].columns}
-    if options.columns and not known:
-        raise UserError("What is asked for is made in one go, so it has no --columns to choose from: leave them out.")
     if options.columns and (whole := [name for name in parts if name in runner.WHOLES]):
-        raise UserError(f"--columns chooses representations, but {whole[0]} is made in one go: ask for it alone.")
+        raise UserError(f"{whole[0]} is made in one go: leave --columns out, or ask for it apart.")
     if wrong := [c for c in options.columns if c not in known]:
         raise UserError(f"There is no representation {wrong[0]!r} here; there are: {', '.join(sorted(known))}.")
     began = time.monotonic()

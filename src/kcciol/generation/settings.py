@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kcciol.config import MaskConfig
+from kcciol.config import MaskConfig, require
 from kcciol.errors import UserError
-from kcciol.together.settings import MemberConfig, require
+from kcciol.together.settings import MemberConfig
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kcciol.config import require
 from kcciol.errors import UserError
-from kcciol.together.settings import MemberConfig, require
+from kcciol.together.settings import MemberConfig
 
 
 @dataclass(frozen=True)

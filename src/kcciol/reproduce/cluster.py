@@ -27,7 +27,7 @@ PATIENCE = 5.0  # seconds for the cluster to answer
 
 def make_on_cluster(plan: Plan, address: str, gpus: float) -> list[str]:
     """Make what is not there yet on the cluster; returns the names of groups that failed."""
-    from kcciol.reproduce import runner
+    from kcciol.reproduce import processes, runner
 
     ray = _connect(address)
     if gpus > float(ray.cluster_resources().get("GPU", 0)):
@@ -39,7 +39,7 @@ def make_on_cluster(plan: Plan, address: str, gpus: float) -> list[str]:
     try:
         for group in runner.groups(plan):
             missing = [str(p.relative_to(plan.where.runs)) for p in group.paths(plan) if not p.exists()]
-            waiting[task.remote(runner.words(plan, group, Path("RUNS")), missing)] = group
+            waiting[task.remote(processes.words(plan, group, Path("RUNS")), missing)] = group
         while waiting and time.monotonic() < plan.until:
             done, _ = ray.wait(list(waiting), timeout=1.0)
             for reference in done:

@@ -1,10 +1,8 @@
-"""Makes the cells that are not there yet: here, or in several processes; goes on where it was cut."""
+"""What there is to make, which of it is not there yet, and making it; tables of what is there."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 import traceback
@@ -186,18 +184,19 @@ def make(plan: Plan) -> list[str]:
 
         return make_on_cluster(plan, plan.ray, plan.gpus)
     if plan.jobs > 1 or plan.until < float("inf"):  # a process that trains can be cut, a function cannot
-        return _share_out(plan)
+        from kcciol.reproduce.processes import share_out
+
+        return share_out(plan)
     failed = []
-    for group in groups(plan):
+    for group in wanted:
         try:
             group.make(plan)
         except (Stopped, KeyboardInterrupt):
             raise
-        except Busy as error:  # it will be there when that process is done
-            print(f"{group}: {error}", file=sys.stderr, flush=True)
         except UserError as error:
             print(f"{group}: {error}", file=sys.stderr, flush=True)
-            failed.append(str(group))
+            if not isinstance(error, Busy):  # else it will be there when that process is done
+                failed.append(str(group))
         except Exception:  # one cell's failure must not cost the others
             traceback.print_exc()
             failed.append(str(group))
@@ -266,7 +265,7 @@ def check(plan: Plan) -> None:
             WHOLES[name].check(plan.where, seeds_there(plan, name))
     for study in (STUDIES[name] for name in plan.parts if name in STUDIES):
         for column in study.columns:
-            for seed in plan.seeds:
+            for seed in seeds_there(plan, study.name):
                 bench = Bench(study, column, seed, plan.where)
                 for path, _, _, cell in cells(plan, study, column, seed):
                     if path.exists():
@@ -291,68 +290,9 @@ def read(path: Path) -> dict[str, Any]:
     return value
 
 
-def _share_out(plan: Plan) -> list[str]:
-    """Each group in a process of its own, several at once."""
-    waiting = groups(plan, apart=True)
-    running: dict[subprocess.Popen[bytes], Group] = {}
-    failed: list[Group] = []
-    try:
-        while (waiting or running) and time.monotonic() < plan.until:
-            while len(running) < plan.jobs and (group := _next(plan, waiting, list(running.values()))):
-                waiting.remove(group)
-                running[subprocess.Popen(words(plan, group, plan.where.runs), env=surroundings(group))] = group
-            for process in [p for p in running if p.poll() is not None]:
-                group = running.pop(process)
-                if process.returncode not in (0, LEFT):  # what is left, others are making
-                    failed.append(group)
-                    if failed.count(group) == 1:  # once more: processes that share a GPU can fall by another's fault
-                        waiting.append(group)
-                    elif not group.helper and not group.trained(plan):  # then nobody need wait for it
-                        waiting = [other for other in waiting if not (other.helper and other.trains_with(group))]
-                waiting = [other for other in waiting if not (other.helper and other.done(plan))]
-            time.sleep(0.1)
-    finally:
-        for process in running:
-            process.terminate()  # training notes it and leaves a checkpoint
-        for process in running:
-            process.wait()
-    if waiting or running:
-        print(f"time is up: {len(waiting)} groups wait, {len(running)} were cut; run again to go on", flush=True)
-    return list(dict.fromkeys(str(group) for group in failed if not group.done(plan)))
-
-
-def _next(plan: Plan, waiting: Sequence[Group], running: Sequence[Group]) -> Group | None:
-    """The first group that can begin: helpers wait until their column is trained, by others if there are any."""
-    for group in waiting:
-        if not group.columns or group.trained(plan):
-            return group
-        before = [*running, *(other for other in waiting if not other.helper)] if group.helper else running
-        if not any(group.trains_with(other) for other in before):
-            return group
-    return None
-
-
-def surroundings(group: Group) -> dict[str, str]:
-    """The environment of its process. On a shared GPU what trains fills the gaps that streams of small steps leave:
-    they take little of it, but take long."""
-    return os.environ | ({} if group.helper else {"CUDA_MPS_CLIENT_PRIORITY": "1"})  # 1: below the others
-
-
-def words(plan: Plan, group: Group, runs: Path) -> list[str]:
-    """The command that makes one group."""
-    parts = group.parts if group.columns else plan.parts[group.name]
-    found = [sys.executable, "-m", "kcciol", "reproduce", *parts, "--no-tables"]
-    found += ["--runs", str(runs), "--seeds", *map(str, group.seeds)]
-    if group.columns:
-        found += ["--columns", *group.columns]
-    if plan.where.root:
-        found += ["--root", plan.where.root]
-    return found + (["--preset", "tiny"] if plan.where.tiny else [])
-
-
 def seeds_there(plan: Plan, name: str) -> tuple[int, ...]:
     """The seeds that are wanted, and those that there are cells of: a table is made of all that is there."""
-    folder = plan.where.runs / "cells" / {"mnist": "gan"}.get(name, name)
+    folder = WHOLES[name].paths(plan.where, [0])[0].parent if name in WHOLES else plan.where.runs / "cells" / name
     ends = (path.name.removesuffix(".json").rpartition("-seed")[2] for path in folder.glob("*-seed*"))
     return tuple(sorted({*plan.seeds, *(int(end) for end in ends if end.isdecimal())}))
 

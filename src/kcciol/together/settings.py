@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from kcciol.config import EngineConfig, MaskConfig, PhaseConfig
-from kcciol.errors import UserError
+from kcciol.config import EngineConfig, MaskConfig, PhaseConfig, require, require_phases
 
 
 @dataclass(frozen=True)
@@ -26,18 +25,9 @@ class MemberConfig:
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**63, "seed", self.seed, "0 or more (and below 2^63)")
         require(0 <= self.clamp < math.inf, "clamp", self.clamp, "0 or more")
-        for number, phase in enumerate(self.phases, 1):
-            require(0 <= phase.steps <= 10**9, f"phase{number}.steps", phase.steps, "between 0 and 10^9")
-            for name in ("alpha", "beta", "gamma", "lam"):
-                value = getattr(phase, name)
-                require(0 <= value < math.inf, f"phase{number}.{name}", value, "a number of 0 or more")
+        require_phases(self.phases)
         require(not self.engine.tensorboard, "engine.tensorboard", True, "false: these runs keep metrics.jsonl only")
 
     @property
     def phases(self) -> tuple[PhaseConfig, PhaseConfig, PhaseConfig]:
         return (self.phase1, self.phase2, self.phase3)
-
-
-def require(condition: bool, name: str, value: object, rule: str) -> None:
-    if not condition:
-        raise UserError(f"{name} is {value}, but must be {rule}.")

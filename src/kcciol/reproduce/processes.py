@@ -1,0 +1,71 @@
+"""The groups of a plan as processes on this machine, several at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from kcciol.reproduce.runner import LEFT, Group, Plan, groups
+
+
+def share_out(plan: Plan) -> list[str]:
+    """Each group in a process of its own, several at once."""
+    waiting = groups(plan, apart=True)
+    running: dict[subprocess.Popen[bytes], Group] = {}
+    failed: list[Group] = []
+    try:
+        while (waiting or running) and time.monotonic() < plan.until:
+            while len(running) < plan.jobs and (group := next_group(plan, waiting, list(running.values()))):
+                waiting.remove(group)
+                running[subprocess.Popen(words(plan, group, plan.where.runs), env=surroundings(group))] = group
+            for process in [p for p in running if p.poll() is not None]:
+                group = running.pop(process)
+                if process.returncode not in (0, LEFT):  # what is left, others are making
+                    failed.append(group)
+                    if failed.count(group) == 1:  # once more: processes that share a GPU can fall by another's fault
+                        waiting.append(group)
+                    elif not group.helper and not group.trained(plan):  # then nobody need wait for it
+                        waiting = [other for other in waiting if not (other.helper and other.trains_with(group))]
+                waiting = [other for other in waiting if not (other.helper and other.done(plan))]
+            time.sleep(0.1)
+    finally:
+        for process in running:
+            process.terminate()  # training notes it and leaves a checkpoint
+        for process in running:
+            process.wait()
+    if waiting or running:
+        print(f"time is up: {len(waiting)} groups wait, {len(running)} were cut; run again to go on", flush=True)
+    return list(dict.fromkeys(str(group) for group in failed if not group.done(plan)))
+
+
+def next_group(plan: Plan, waiting: Sequence[Group], running: Sequence[Group]) -> Group | None:
+    """The first group that can begin: helpers wait until their column is trained, by others if there are any."""
+    for group in waiting:
+        if not group.columns or group.trained(plan):
+            return group
+        before = [*running, *(other for other in waiting if not other.helper)] if group.helper else running
+        if not any(group.trains_with(other) for other in before):
+            return group
+    return None
+
+
+def surroundings(group: Group) -> dict[str, str]:
+    """The environment of its process. On a shared GPU training gives way to helpers: in their streams each step waits
+    for the last one."""
+    return os.environ | ({} if group.helper else {"CUDA_MPS_CLIENT_PRIORITY": "1"})  # 1: below the others
+
+
+def words(plan: Plan, group: Group, runs: Path) -> list[str]:
+    """The command that makes one group."""
+    parts = group.parts if group.columns else plan.parts[group.name]
+    found = [sys.executable, "-m", "kcciol", "reproduce", *parts, "--no-tables"]
+    found += ["--runs", str(runs), "--seeds", *map(str, group.seeds)]
+    if group.columns:
+        found += ["--columns", *group.columns]
+    if plan.where.root:
+        found += ["--root", plan.where.root]
+    return found + (["--preset", "tiny"] if plan.where.tiny else [])
