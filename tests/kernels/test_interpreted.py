@@ -48,6 +48,54 @@ for t in (1, 2, 900):
     for one, two in zip(fast, plain):
         close(one, two)
 
+w, m, v = (torch.rand(3, 4, 3, 3, 5).permute(0, 1, 4, 2, 3) for _ in range(3))  # inputs last in memory
+apart = [t.contiguous() for t in (w, m, v)]
+for g in (torch.randn(3, 4, 5, 3, 3), torch.randn(3, 4, 3, 3, 5).permute(0, 1, 4, 2, 3)):
+    adam_triton.step_copies_(w, g, m, v, rates, 2, (adam.BETA1, adam.BETA2, adam.EPS))
+    adam_step_(apart[0], g, *apart[1:], rates, 2)
+    for one, two in zip((w, m, v), apart):
+        close(one, two)
+
+import numpy
+from triton.runtime import interpreter
+def wide(handle):  # the interpreter would multiply a bfloat16's bits as an integer
+    bits = handle.data
+    return (bits.astype(numpy.uint32) << 16).view(numpy.float32) if bits.dtype == numpy.uint16 else bits
+def dot(self, a, b, d, *rest):
+    return interpreter.TensorHandle(wide(a) @ wide(b) + d.data, d.dtype.scalar)
+interpreter.InterpreterBuilder.create_dot = dot
+
+from kcciol.kernels import copies_triton
+from kcciol.nets import copies
+T = copies_triton.Tiles
+copies_triton.MANY, copies_triton.FEW, copies_triton.WEIGHTS = T(64, 32, 16), T(32, 16, 16), T(32, 32, 16)
+copies_triton.ENOUGH = 30
+for channels, side, m in ((33, 11, 1), (48, 13, 2)):
+    strides, x = (2, 1, 2), torch.rand(2, m, 3, side, side + 2)
+    theta = {}
+    for layer, inputs in enumerate((3, channels, channels), 1):
+        theta[f"conv{layer}.weight"] = torch.randn(2, channels, inputs, 3, 3) / 15
+        theta[f"conv{layer}.bias"] = torch.randn(2, channels)
+    if m == 2:
+        theta = {n: copies.inputs_last(t) if t.ndim == 5 else t for n, t in theta.items()}
+    leaves = [t.requires_grad_() for t in theta.values()] + [x.requires_grad_()] * (m == 2)
+    found = []
+    for way, halves in ((copies.grouped, False), (copies.by_kernels, False), (copies.by_kernels, True)):
+        torch.backends.cuda.matmul.allow_tf32 = halves  # which the interpreter does not round to
+        maps = list(way(theta, x, strides))
+        loss = sum((a * a.detach().cos()).sum() for a in maps)
+        plain = torch.autograd.grad(loss, leaves, retain_graph=True)
+        found.append((*maps, *plain))
+        if not halves:
+            again = torch.autograd.grad(loss, leaves, create_graph=True)
+            found[-1] += torch.autograd.grad(sum(g.square().sum() for g in again), leaves, materialize_grads=True)
+    for kernels in found[1:]:
+        for one, two in zip(kernels, found[0]):
+            torch.testing.assert_close(one, two, rtol=2e-4, atol=2e-4 * float(two.detach().abs().max()))
+torch.backends.cuda.matmul.allow_tf32 = False
+bad = next(copies.by_kernels(theta, x.detach() * float("nan"), strides))
+assert bad.isnan().all()
+
 last = dict(memory_format=torch.channels_last)
 g, more, output = (torch.randn(3, 5, 7, 6).to(**last) for _ in range(3))
 output, bias = output.relu(), torch.randn(5)

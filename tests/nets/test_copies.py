@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.config import NetConfig
-from kcciol.nets.copies import by_patches, grouped, images_of, patches_of
+from kcciol.nets.copies import by_patches, grouped
 from kcciol.nets.encoder import Encoder
 
 NET = NetConfig(channels=3, strides=(2, 1, 2))
@@ -54,21 +54,3 @@ def test_both_ways_have_the_same_derivatives_of_first_and_second_order(channels:
         results.append((*plain, *first, *second))
     for one, two in zip(*results, strict=True):
         torch.testing.assert_close(one, two)
-
-
-def test_images_need_no_gradient() -> None:
-    theta, x = problem(1, 20)
-    one, two = (
-        torch.autograd.grad(torch.stack([a.sum() for a in by_patches(theta, y, NET.strides)]).sum(), [*theta.values()])
-        for y in (x, x.detach())
-    )
-    for a, b in zip(one, two, strict=True):
-        torch.testing.assert_close(a, b)
-
-
-@pytest.mark.parametrize("stride", [1, 2])
-def test_gathering_is_the_transpose_of_patches(stride: int) -> None:
-    a = torch.rand(2, 3, 4, 9, 11, dtype=torch.float64)
-    patches, _ = patches_of(a, stride)
-    other = torch.rand_like(patches)
-    torch.testing.assert_close((patches * other).sum(), (a * images_of(other, a.shape, stride)).sum())

@@ -70,12 +70,15 @@ def _copies(  # type: ignore
 def step_copies_(
     w: Tensor, gradient: Tensor, m: Tensor, v: Tensor, rate: Tensor, t: int, constants: tuple[float, float, float]
 ) -> None:
-    """The t-th step of Adam on copies (B, ...) with a rate (B,) each; every tensor is contiguous but for its first
-    dimension, and float32."""
+    """The t-th step of Adam on copies (B, ...) with a rate (B,) each, in float32. Each of w's, m's and v's copies lies
+    in one piece, in an order that is the same for all three."""
     beta1, beta2, eps = constants
     n = w[0].numel()
+    if gradient.stride()[1:] != w.stride()[1:]:
+        gradient = torch.empty_like(w).copy_(gradient)
+    assert all(t.stride()[1:] == w.stride()[1:] and t.dtype == torch.float32 for t in (gradient, m, v))
     assert rate.is_contiguous()
-    assert all(tensor[0].is_contiguous() and tensor.dtype == torch.float32 for tensor in (w, gradient, m, v, rate))
+    assert 1 + sum((k - 1) * s for k, s in zip(w.shape[1:], w.stride()[1:], strict=True)) == n
     _copies[(len(w), triton.cdiv(n, _BLOCK))](
         w, gradient, m, v, rate, w.stride(0), gradient.stride(0), m.stride(0), v.stride(0), n,
         1 / (1 - beta1**t), 1 / (1 - beta2**t), BETA1=beta1, BETA2=beta2, EPS=eps, BLOCK=_BLOCK, num_warps=4,

@@ -189,7 +189,7 @@ def adam_step_(w: Tensor, g: Tensor, mean: Tensor, square: Tensor, rate: Tensor,
     if w.is_cuda and w.dtype == torch.float32 and have_triton():
         from kcciol.kernels.adam_triton import step_copies_  # here, because it needs Triton
 
-        step_copies_(w, g.contiguous(), mean, square, rate, t, (BETA1, BETA2, EPS))
+        step_copies_(w, g, mean, square, rate, t, (BETA1, BETA2, EPS))
         return
     mean.lerp_(g, 1 - BETA1)
     square.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)

@@ -136,7 +136,7 @@ class Learner(ABC):
     def state_dict(self) -> dict[str, Tensor]:
         """Everything the learner knows; tensors of their own, on their device."""
         book = {"bookkeeping.steps": torch.tensor(self.steps), "bookkeeping.seen": torch.from_numpy(self.seen.copy())}
-        return {name: t.clone() for name, t in self._known().items()} | book
+        return {name: t.clone(memory_format=torch.contiguous_format) for name, t in self._known().items()} | book
 
     def _known(self) -> dict[str, Tensor]:
         """The same but for the bookkeeping, as views."""
@@ -189,7 +189,7 @@ class Learner(ABC):
             raise UserError(
                 f"The saved {name} is {tuple(saved.shape)}, which does not fit {tuple(self.state[name].shape)}."
             )
-        return saved.clone()
+        return torch.empty_like(self.state[name]).copy_(saved)
 
     def _restored(self) -> None:  # noqa: B027
         """After `load_state_dict`."""

@@ -53,8 +53,8 @@ class Model(ABC):
         return 0
 
     @abstractmethod
-    def start(self, copies: int, device: torch.device) -> Parameters:
-        """The parameters below the head, fresh for each copy; none when there are none."""
+    def start(self, n: int, device: torch.device) -> Parameters:
+        """The parameters below the head, fresh for each of n copies; none when there are none."""
 
     @abstractmethod
     def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Any]:
@@ -141,7 +141,7 @@ class Head(Model):
         self.width, self.input_shape, self.input_dtype = width, (width,), dtype
         self.at_once = max(1, 2**26 // width)
 
-    def start(self, copies: int, device: torch.device) -> Parameters:
+    def start(self, n: int, device: torch.device) -> Parameters:
         return {}
 
     def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,11 +169,14 @@ class Network(Model):
         self.input_shape, self.width, self.theta = image_shape, self.encoder.features, dict(theta)
         self.at_once = max(1, 2**31 // (max(self.encoder.macs()) // net.channels))  # by the patches of an image
 
-    def start(self, copies: int, device: torch.device) -> Parameters:
-        return {name: value.to(device).expand(copies, *value.shape).clone() for name, value in self.theta.items()}
+    def start(self, n: int, device: torch.device) -> Parameters:
+        own = {name: value.to(device).expand(n, *value.shape).clone() for name, value in self.theta.items()}
+        if device.type != "cuda":
+            return own
+        return {name: copies.inputs_last(value) if value.ndim == 5 else value for name, value in own.items()}
 
     def working(self, inputs: int) -> int:
-        """Patches and maps, which are kept for the gradient, and as much again on the way back."""
+        """Patches, where they are needed, and maps, both kept for the gradient, and as much again on the way back."""
         maps = sum(h * w * self.encoder.channels for h, w in self.encoder.sides)
         return 2 * 4 * inputs * (sum(self.encoder.macs()) // self.encoder.channels + maps)
 
