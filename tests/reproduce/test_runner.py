@@ -251,6 +251,21 @@ def test_columns_that_go_on_from_one_training_wait_for_each_other(tmp_path: Path
     assert next_group(wanted, [second], [first]) is None  # both would train kcciol
 
 
+def test_few_groups_train_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = plan(tmp_path, "table1", "table5", columns=("oml", "mrcl", "pretrained"), jobs=9)
+    waiting = groups(wanted, apart=True)
+    mains = {g.columns[0]: g for g in waiting if not g.helper}
+    oml, mrcl, pretrained = (mains[name] for name in ("oml", "mrcl", "pretrained"))
+    helper = next(g for g in waiting if g.helper and g.columns == ("oml",))
+    monkeypatch.setattr(processes, "TRAINING", 2)
+    assert next_group(wanted, [helper, pretrained], [oml]) is pretrained
+    assert next_group(wanted, [helper, pretrained], [oml, mrcl]) is None
+    _ = Bench(OMNIGLOT, "oml", 0, wanted.where).representation  # trains it
+    assert not oml.trains(wanted)
+    assert next_group(wanted, [pretrained], [oml, mrcl]) is pretrained
+    assert next_group(wanted, [pretrained, helper], [mrcl, mains["pretrained"]]) is helper  # trained: it can begin
+
+
 def test_a_cell_that_another_process_makes_is_left_to_it(tmp_path: Path) -> None:
     wanted = plan(tmp_path, columns=("oml",))
     path = path_of(wanted.where, OMNIGLOT, "table1", "oml", 0, "adam")

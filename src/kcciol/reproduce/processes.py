@@ -11,6 +11,8 @@ from pathlib import Path
 
 from kcciol.reproduce.runner import LEFT, Group, Plan, groups
 
+TRAINING = 4  # groups that train at once: one nearly fills a GPU, so more end no sooner, and all are cut in the middle
+
 
 def share_out(plan: Plan) -> list[str]:
     """Each group in a process of its own, several at once."""
@@ -43,8 +45,12 @@ def share_out(plan: Plan) -> list[str]:
 
 
 def next_group(plan: Plan, waiting: Sequence[Group], running: Sequence[Group]) -> Group | None:
-    """The first group that can begin: helpers wait until their column is trained, by others if there are any."""
+    """The first group that can begin: helpers wait until their column is trained, by others if there are any; and not
+    more than a few train at once."""
+    full = sum(other.trains(plan) for other in running) >= TRAINING
     for group in waiting:
+        if full and group.trains(plan):
+            continue
         if not group.columns or group.trained(plan):
             return group
         before = [*running, *(other for other in waiting if not other.helper)] if group.helper else running

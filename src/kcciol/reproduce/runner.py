@@ -101,8 +101,14 @@ class Group:
 
     def trained(self, plan: Plan) -> bool:
         """Whether there is nothing left to train for its first column."""
-        folder = folder_of(STUDIES[self.name], self.columns[0], self.seeds[0], plan.where)
-        return (folder / "done.json").exists()
+        return self._has(plan, self.columns[0])
+
+    def trains(self, plan: Plan) -> bool:
+        """Whether there is something left to train."""
+        return not self.columns or not all(self._has(plan, column) for column in self.columns)
+
+    def _has(self, plan: Plan, column: str) -> bool:
+        return (folder_of(STUDIES[self.name], column, self.seeds[0], plan.where) / "done.json").exists()
 
     def trains_with(self, other: Group) -> bool:
         """Whether the two go on from the same training."""
