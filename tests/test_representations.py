@@ -57,7 +57,9 @@ def test_what_makes_each_method() -> None:
     assert oml.total_steps == mrcl.total_steps == paper.phase1.steps
     assert with_method(ours, "oml").trajectory == ours.trajectory
     assert with_method(ours, "phase1").total_steps == ours.total_steps
-    assert with_method(ours, "phase1").phase2.steps == 0
+    longer = with_method(ours, "phase1")
+    assert (longer.phase1, longer.phase3.steps) == (ours.phase1, 0)
+    assert longer.phase2 == replace(ours.phase1, steps=ours.phase2.steps + ours.phase3.steps)
     assert with_method(ours, "gamma0").phase2.gamma == 0 < with_method(ours, "gamma0").phase3.lam
     assert with_method(ours, "lambda0").phase3.lam == 0 < with_method(ours, "lambda0").phase2.gamma
     control = with_method(ours, "control")

@@ -60,8 +60,10 @@ def _one_phase(config: Config) -> Config:
 
 
 def _phase1_longer(config: Config) -> Config:
-    """Phase 1 only, for the steps of all three."""
-    return replace(_one_phase(config), phase1=replace(config.phase1, steps=config.total_steps))
+    """Phase 1, and on like it for the steps of the other two. Adam starts anew once, as it does for kcciol, whose
+    phase 1 this goes on from."""
+    more = replace(config.phase1, steps=config.total_steps - config.phase1.steps)
+    return replace(config, phase2=more, phase3=replace(config.phase3, steps=0))
 
 
 def _oml(config: Config) -> Config:
@@ -188,7 +190,12 @@ REPRESENTATIONS: dict[str, Method] = {
         _kcciol_o,
         lambda c: _is_online(c) and c.mask.delta == 1,
     ),
-    "phase1": Method("control: phase 1 for the steps of all three", "-", _phase1_longer, _one),
+    "phase1": Method(
+        "control: phase 1 for the steps of all three",
+        "-",
+        _phase1_longer,
+        lambda c: _is_online(c) and c.phase2.gamma == 0 and c.phase3.steps == 0,
+    ),
     "gamma0": Method(
         "control: no l1 term in phase 2",
         "-",

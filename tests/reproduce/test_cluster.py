@@ -32,11 +32,11 @@ def test_a_cluster_makes_what_one_process_makes(tmp_path: Path, monkeypatch: pyt
 
 
 @needs_ray
-def test_a_cluster_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cluster_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    assert cli.main(["reproduce", "table1", "--ray", f"127.0.0.1:{port}"]) == 2
+    assert cli.main(["reproduce", "table1", "--runs", str(tmp_path), "--ray", f"127.0.0.1:{port}"]) == 2
     assert "does not answer" in capsys.readouterr().err
     with pytest.raises(UserError, match="must be HOST:PORT"):
         _connect("nowhere")
