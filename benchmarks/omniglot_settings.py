@@ -53,7 +53,7 @@ class Candidate:
 
 NO_MORE = {"phase2": {"steps": 0}, "phase3": {"steps": 0}}
 FIRST = ((0.01, 1e-4), (0.01, 3e-4), (0.01, 1e-3), (0.03, 3e-4), (0.1, 3e-4), (0.1, 1e-3))
-AROUND = ((0.01, 3e-3), (0.003, 1e-3), (0.003, 3e-3), (0.001, 1e-3), (0.0003, 1e-3))  # the best of them
+AROUND = ((0.01, 3e-3), (0.003, 1e-3), (0.003, 3e-3), (0.001, 1e-3), (0.0003, 1e-3), (0.0001, 1e-3))  # the best
 ANML_RATES = (*FIRST, *AROUND)
 PHASE1 = f"{preset('omniglot').data.train_samples} images a class"
 CANDIDATES = {

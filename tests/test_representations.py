@@ -148,4 +148,4 @@ def test_maml_rep_needs_a_linear_head(tmp_path: Path) -> None:
 def test_the_rates_of_anml_are_its_own() -> None:
     for base in ("omniglot-paper", "omniglot"):
         phase = with_method(preset(base), "anml").phase1
-        assert (phase.alpha, phase.beta) == (0.003, 1e-3)  # docs/methods.md
+        assert (phase.alpha, phase.beta) == (0.0003, 1e-3)  # docs/methods.md

@@ -97,7 +97,7 @@ def _anml(config: Config) -> Config:
         net=replace(config.net, gate=gate),
         trajectory=trajectory,
         meta=meta,
-        phase1=replace(config.phase1, alpha=0.003, beta=1e-3),
+        phase1=replace(config.phase1, alpha=0.0003, beta=1e-3),
         phase3=replace(config.phase3, steps=0, lam=0.0),
     )
 
