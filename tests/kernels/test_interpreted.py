@@ -110,10 +110,10 @@ for extra in (None, more):
 
 from kcciol.kernels import regression_triton
 from kcciol.regression import network
-for h in (37, 129):  # two tiles of units in one of depth; five, of which eight make a power of two, in three
-    B, T, n, d = 2, 3, 16, 70
-    W = [(torch.randn(B, h, d) / 9, torch.randn(B, h)), (torch.randn(B, h, h) / 6, torch.randn(B, h))]
-    W.append((torch.randn(B, 1, h) / 6, torch.randn(B, 1)))
+for h, T in ((37, 3), (129, 8), (37, 12), (20, 10)):  # tiles: two of units in one of depth, five in three; blocks
+    B, n, d = 2, 16, 70
+    W = [(torch.randn(B, h, d) / 9, torch.randn(B, h)), (torch.randn(B, h, h) / h**0.5, torch.randn(B, h))]
+    W.append((torch.randn(B, 1, h) / h**0.5, torch.randn(B, 1)))
     z, y, alpha = torch.randn(B, T, n, d).relu(), torch.randn(B, T, n), torch.tensor([0.02, 0.01]).view(B, 1, 1)
     before = [w.clone() for w, b in W]
     for fast, plain in zip(regression_triton.learn(W, z, y, alpha, exact=True), network.learn(W, z, y, alpha)):

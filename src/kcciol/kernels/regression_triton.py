@@ -1,15 +1,21 @@
 """The inner loop of regression on a GPU: steps of SGD on three layers, two kernels a step.
 
 The plain form is `regression.network.learn`. A step depends on the one before, so what counts is how many kernels it
-takes and how often it reads the weights. With h1 = relu(W1 z + b1), h2 = relu(W2 h1 + b2) and the answer w3 h2 + b3:
+takes and how much each reads. With h1 = relu(W1 z + b1), h2 = relu(W2 h1 + b2) and the answer w3 h2 + b3:
 
     _learn  some units of the first layer: from the errors of the step before, the gradient at their outputs and the
-            update of W2's columns for them, then that of their rows of W1 and, tile by tile, h1 of this step; the
-            update of w3 goes into a second buffer, as all read w3
+            update of W2's columns for them, then h1 of this step; the update of w3 goes into a second buffer, as all
+            read w3
     _apply  some units of the second layer: h2, and their part of the answer
 
-The copies B lie along the grid. Sizes are constants to the compiler: only then it knows that rows begin at addresses
-that take loads of 16 bytes.
+W1, most of the weights, is left alone for a block of steps. With A_j the rate times the gradient at the first layer's
+outputs in step j of the block,
+
+    W1_t z_t + b1_t = (W1 z_t + b1) - sum over j < t of (<z_t, z_j> + 1) A_j,
+
+where the first term and the products of features are known before the block begins, for all its steps at once; at its
+end W1 -= sum over j of A_j z_j. The copies B lie along the grid. Sizes are constants to the compiler: only then it
+knows that rows begin at addresses that take loads of 16 bytes.
 """
 
 from __future__ import annotations
@@ -36,28 +42,31 @@ class Tiles:
 
 
 LEARN, APPLY = Tiles(), Tiles()
+BLOCKS = (8, 4, 2, 1)  # steps that W1 is left alone for: the first that divides their number
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _learn(  # type: ignore[no-untyped-def]
-    Z, Y, W1, b1, H1, H2, Parts, W2, b2, w3, b3, w3_new, b3_new, alpha, t, T,
-    d: tl.constexpr, h: tl.constexpr, PARTS: tl.constexpr, MANY: tl.constexpr,
+    P, G, A, Y, H1, H2, Parts, W2, b2, w3, b3, w3_new, b3_new, alpha, g_stride, t, T,
+    h: tl.constexpr, PARTS: tl.constexpr, MANY: tl.constexpr, STEPS: tl.constexpr,
     UPDATE: tl.constexpr, FORWARD: tl.constexpr, N: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Finish step t - 1 (UPDATE) and begin step t (FORWARD). The answer comes in PARTS parts; MANY is a power of two
-    not below."""
+    not below. P, G and A are of the block that both steps lie in, of STEPS steps."""
     copy, mine = tl.program_id(0), tl.program_id(1) * BH + tl.arange(0, BH)
     rows, some = tl.arange(0, N), mine < h
     first = tl.program_id(1) == 0
-    W1 += copy.to(tl.int64) * h * d
     W2 += copy.to(tl.int64) * h * h
-    Z += (copy.to(tl.int64) * T + t) * N * d
+    P += copy.to(tl.int64) * STEPS * N * h
+    A += copy.to(tl.int64) * STEPS * N * h
+    G += copy.to(tl.int64) * g_stride
     H2 += copy * N * h
-    rate = tl.load(alpha + copy)
-    bias = tl.load(b1 + copy * h + mine, mask=some, other=0.0)
     at_mine = copy * N * h + rows[:, None] * h + mine[None, :]
+    now = t % STEPS  # places of steps in the block
+    last_place = (t + STEPS - 1) % STEPS
     if UPDATE:
+        rate = tl.load(alpha + copy)
         part = tl.arange(0, MANY)
         parts = Parts + (copy * PARTS + part[:, None]) * N + rows[None, :]
         answer = tl.sum(tl.load(parts, mask=part[:, None] < PARTS, other=0.0), 0)
@@ -84,25 +93,20 @@ def _learn(  # type: ignore[no-untyped-def]
                 tl.store(b2 + copy * h + units, old - rate * tl.sum(delta, 0), mask=inside)
                 tl.store(w3_new + copy * h + units, last - rate * tl.sum(error[:, None] * out, 0), mask=inside)
         moved = tl.where(below > 0, gradient, 0.0) * rate
-        bias -= tl.sum(moved, 0)
-        tl.store(b1 + copy * h + mine, bias, mask=some)
-        moved = tl.trans(moved)
-    total = tl.zeros((N, BH), tl.float32)
-    for start in range(0, d, BD):
-        columns = start + tl.arange(0, BD)
-        inside = columns < d
-        place = W1 + mine[:, None] * d + columns[None, :]
-        both = some[:, None] & inside[None, :]
-        tile = tl.load(place, mask=both, other=0.0)
-        if UPDATE:
-            before = tl.load(Z - N * d + rows[:, None] * d + columns[None, :], mask=inside[None, :], other=0.0)
-            tile -= tl.dot(moved, before, input_precision=PRECISION)
-            tl.store(place, tile, mask=both)
-        if FORWARD:
-            z = tl.load(Z + rows[:, None] * d + columns[None, :], mask=inside[None, :], other=0.0)
-            total += tl.dot(z, tl.trans(tile), input_precision=PRECISION)
+        tl.store(A + (last_place * N + rows)[:, None] * h + mine[None, :], moved, mask=some[None, :])
     if FORWARD:
-        tl.store(H1 + at_mine, tl.maximum(total + bias[None, :], 0.0), mask=some[None, :])
+        total = tl.load(P + (now * N + rows)[:, None] * h + mine[None, :], mask=some[None, :], other=0.0)
+        if UPDATE:
+            g = G + (now * N + rows)[:, None] * (STEPS * N)
+            near = tl.load(g + (last_place * N + rows)[None, :])
+            total -= tl.dot(near, moved, input_precision=PRECISION)
+            if STEPS > 2:
+                steps = tl.arange(0, STEPS * N)
+                before = steps < last_place * N
+                far = tl.load(g + steps[None, :], mask=before[None, :], other=0.0)
+                a = tl.load(A + steps[:, None] * h + mine[None, :], mask=before[:, None] & some[None, :], other=0.0)
+                total -= tl.dot(far, a, input_precision=PRECISION)
+        tl.store(H1 + at_mine, tl.maximum(total, 0.0), mask=some[None, :])
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -140,27 +144,48 @@ def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, exact: bool =
     exact: products in float32; else their operands are rounded to TF32.
     """
     assert fits(W, y)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = not exact
+    try:
+        return _learned(W, z.contiguous(), y.contiguous(), alpha, exact)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _learned(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, exact: bool) -> list[Layer]:
     copies, T, n, d = z.shape
     h = W[0][0].shape[1]
+    steps = next(k for k in BLOCKS if T % k == 0)
     (w1, b1), (w2, b2), (last, shift) = [(w.clone(), b.clone()) for w, b in W]  # clones are contiguous
     w3 = [last.view(copies, h), torch.empty_like(last.view(copies, h))]
     b3 = [shift.view(copies), torch.empty_like(shift.view(copies))]
     parts = triton.cdiv(h, APPLY.units)
     h1, h2 = (z.new_empty(copies, n, h) for _ in range(2))
     answers = z.new_empty(copies, parts, n)
-    z, y, rates = z.contiguous(), y.contiguous(), alpha.reshape(copies).contiguous()
+    rates = alpha.reshape(copies).contiguous()
     both = {"h": h, "PARTS": parts, "N": n, "PRECISION": "ieee" if exact else "tf32"}
-    for t in range(T + 1):
+    blocks = z.view(copies, T // steps, steps * n, d)
+    gram = torch.baddbmm(z.new_ones(()), blocks.flatten(0, 1), blocks.flatten(0, 1).mT).view(copies, T // steps, -1)
+    base, moved = (z.new_empty(copies, steps * n, h) for _ in range(2))
+
+    def begin(t: int, block: int, update: bool, forward: bool) -> None:
         old, new = (t + 1) % 2, t % 2
         _learn[(copies, triton.cdiv(h, LEARN.units))](
-            z, y, w1, b1, h1, h2, answers, w2, b2, w3[old], b3[old], w3[new], b3[new], rates, t, T,
-            d=d, MANY=triton.next_power_of_2(parts), UPDATE=t > 0, FORWARD=t < T,
+            base, gram[:, block], moved, y, h1, h2, answers, w2, b2, w3[old], b3[old], w3[new], b3[new], rates,
+            gram.stride(0), t, T, MANY=triton.next_power_of_2(parts), STEPS=steps, UPDATE=update, FORWARD=forward,
             BH=LEARN.units, BD=LEARN.depth, num_warps=LEARN.warps, num_stages=LEARN.stages, **both,
         )  # fmt: skip
-        if t < T:
+
+    for block in range(T // steps):
+        torch.baddbmm(b1[:, None], blocks[:, block], w1.mT, out=base)
+        for t in range(block * steps, (block + 1) * steps):
+            begin(t, block, update=t > block * steps, forward=True)
             _apply[(copies, parts)](
-                h1, w2, b2, w3[new], h2, answers,
+                h1, w2, b2, w3[t % 2], h2, answers,
                 BH=APPLY.units, BD=APPLY.depth, num_warps=APPLY.warps, num_stages=APPLY.stages, **both,
             )  # fmt: skip
+        begin((block + 1) * steps, block, update=True, forward=False)
+        w1.baddbmm_(moved.mT, blocks[:, block], alpha=-1)
+        b1 -= moved.sum(1)
     end = T % 2
     return [(w1, b1), (w2, b2), (w3[end].view(copies, 1, h), b3[end].view(copies, 1))]
