@@ -8,7 +8,8 @@ import torch
 
 from kcciol.errors import UserError
 from kcciol.learners import LEARNERS, learner_type
-from kcciol.learners.model import Head
+from kcciol.learners.model import Head, Network, Parameters
+from kcciol.nets.copies import inputs_last
 from tests.learners.battery import WIDTH, answers, examples, feed, kinds, make, model_of, same
 
 every = pytest.mark.parametrize(("name", "kind"), kinds())
@@ -197,3 +198,28 @@ def test_every_learner_has_a_card_and_an_unknown_name_is_refused() -> None:
         assert method.card.paper
     with pytest.raises(UserError, match="There is no learner 'magic'"):
         learner_type("magic")
+
+
+@pytest.mark.parametrize("name", [name for name, kind in kinds() if kind == "network"])
+def test_weights_in_another_order_of_memory_learn_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU a convolution's inputs are last in memory; what is saved is in the usual order."""
+    x, y = examples(model_of("network"), 16)
+    plain = make(name, model_of("network"))
+    usual = Network.start
+
+    def start(model: Network, n: int, device: torch.device) -> Parameters:
+        return {k: inputs_last(v) if v.ndim == 5 else v for k, v in usual(model, n, device).items()}
+
+    monkeypatch.setattr(Network, "start", start)
+    other, restored = (make(name, model_of("network")) for _ in range(2))
+    order = other.state["parameters.conv2.weight"].stride()
+    assert order != plain.state["parameters.conv2.weight"].stride()
+    for learner in (plain, other):
+        feed(learner, x, y)
+    saved = other.state_dict()
+    assert all(tensor.is_contiguous() for tensor in saved.values())
+    for key, tensor in plain.state_dict().items():
+        torch.testing.assert_close(saved[key], tensor, rtol=1e-3, atol=1e-4, equal_nan=True)
+    restored.load_state_dict(saved)
+    assert restored.state["parameters.conv2.weight"].stride() == order
+    assert same(other, restored)

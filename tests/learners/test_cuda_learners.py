@@ -46,6 +46,13 @@ def test_a_gpu_answers_as_a_cpu_does(name: str, kind: str) -> None:
         torch.testing.assert_close(one, two, rtol=2e-2, atol=2e-2)
 
 
+def test_the_inputs_of_convolutions_are_last_in_memory() -> None:
+    learner = make("online", model_of("network"), device="cuda")
+    weight = learner.state["parameters.conv2.weight"]
+    assert weight.permute(0, 1, 3, 4, 2).is_contiguous()
+    assert not weight.is_contiguous()
+
+
 @every
 def test_restored_on_a_gpu_it_ends_in_the_same_bits(name: str, kind: str) -> None:
     x, y = examples(model_of(kind), 24)

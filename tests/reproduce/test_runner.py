@@ -21,7 +21,7 @@ from kcciol.reproduce import colour, frames, omniglot, processes, runner
 from kcciol.reproduce import study as study_module
 from kcciol.reproduce.processes import next_group, surroundings
 from kcciol.reproduce.runner import Plan, gather, groups, make, path_of, studies_of, write_tables
-from kcciol.reproduce.study import Bench, Cell, Where, config_of, folder_of
+from kcciol.reproduce.study import Bench, Cell, Study, Where, config_of, folder_of
 
 OMNIGLOT = omniglot.STUDY
 REAL_WORDS = processes.words
@@ -149,6 +149,16 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "choose another --out" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("study", runner.STUDIES.values(), ids=runner.STUDIES)
+def test_what_goes_on_from_another_training_has_its_settings_until_there(study: Study) -> None:
+    for name, column in study.columns.items():
+        if column.after is not None:
+            mine, other = (config_of(study, c, 0, Where()) for c in (name, column.after[0]))
+            assert mine.phases[: column.after[1]] == other.phases[: column.after[1]]
+            for part in ("seed", "data", "net", "trajectory", "meta"):
+                assert getattr(mine, part) == getattr(other, part)
+
+
 def test_rivals_get_the_same_chance() -> None:
     """What `-same` means: our trajectories, remember set, reset and number of steps."""
     where = Where()
@@ -160,6 +170,7 @@ def test_rivals_get_the_same_chance() -> None:
         assert same.total_steps == ours.total_steps
         assert all(phase.gamma == phase.lam == 0 for phase in same.phases if phase.steps)
         assert same.data == ours.data
+    assert OMNIGLOT.columns["oml-same"].after == ("kcciol", 1)  # whose phase 1 is its own
     for study in (colour.MINI_IMAGENET, colour.CIFAR100):
         printed = config_of(study, "oml", 0, where)
         assert (printed.trajectory.classes, printed.trajectory.support, printed.trajectory.remember) == (1, 10, 10)
@@ -265,6 +276,10 @@ def test_few_groups_train_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not oml.trains(wanted)
     assert next_group(wanted, [pretrained], [oml, mrcl]) is pretrained
     assert next_group(wanted, [pretrained, helper], [mrcl, mains["pretrained"]]) is helper  # trained: it can begin
+    several = runner.Group("omniglot", (0,), ("oml", "mrcl"), ("table1",))
+    assert several.trained(wanted)
+    assert several.trains(wanted)  # the second column
+    assert runner.Group("sine", (0,)).trains(wanted)
 
 
 def test_a_cell_that_another_process_makes_is_left_to_it(tmp_path: Path) -> None:
