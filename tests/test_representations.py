@@ -60,6 +60,10 @@ def test_what_makes_each_method() -> None:
     longer = with_method(ours, "phase1")
     assert (longer.phase1, longer.phase3.steps) == (ours.phase1, 0)
     assert longer.phase2 == replace(ours.phase1, steps=ours.phase2.steps + ours.phase3.steps)
+    check_label(longer)
+    for phase, change in (("phase1", {"beta": 1.0}), ("phase2", {"gamma": 1.0}), ("phase3", {"steps": 1})):
+        with pytest.raises(UserError, match="not that method's"):
+            check_label(replace(longer, **{phase: replace(getattr(longer, phase), **change)}))
     assert with_method(ours, "gamma0").phase2.gamma == 0 < with_method(ours, "gamma0").phase3.lam
     assert with_method(ours, "lambda0").phase3.lam == 0 < with_method(ours, "lambda0").phase2.gamma
     control = with_method(ours, "control")

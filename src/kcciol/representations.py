@@ -60,8 +60,8 @@ def _one_phase(config: Config) -> Config:
 
 
 def _phase1_longer(config: Config) -> Config:
-    """Phase 1, and on like it for the steps of the other two. Adam starts anew once, as it does for kcciol, whose
-    phase 1 this goes on from."""
+    """Phase 1, and on like it for the steps of the other two. Adam starts anew once, at the end of phase 1, which is
+    kcciol's own."""
     more = replace(config.phase1, steps=config.total_steps - config.phase1.steps)
     return replace(config, phase2=more, phase3=replace(config.phase3, steps=0))
 
@@ -194,7 +194,7 @@ REPRESENTATIONS: dict[str, Method] = {
         "control: phase 1 for the steps of all three",
         "-",
         _phase1_longer,
-        lambda c: _is_online(c) and c.phase2.gamma == 0 and c.phase3.steps == 0,
+        lambda c: _is_online(c) and c.phase3.steps == 0 and replace(c.phase2, steps=0) == replace(c.phase1, steps=0),
     ),
     "gamma0": Method(
         "control: no l1 term in phase 2",

@@ -17,6 +17,7 @@ from kcciol.engine.execute import set_precision
 from kcciol.evaluation.choose import GRIDS
 from kcciol.learners import LEARNERS, fitting
 from kcciol.meta.phases import train
+from kcciol.nets import copies
 from kcciol.representation import Representation
 from kcciol.representations import REPRESENTATIONS
 from tests.learners.battery import examples, feed, kinds, make, model_of, same, tiny, tiny_method
@@ -44,6 +45,35 @@ def test_a_gpu_answers_as_a_cpu_does(name: str, kind: str) -> None:
         assert (one.argmax(-1) == two.argmax(-1)).double().mean() > 0.6
     else:
         torch.testing.assert_close(one, two, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize(("inputs", "images"), [(1, 1), (3, 4)])
+def test_kernels_convolve_as_the_definition_does(fast: bool, inputs: int, images: int) -> None:
+    """At the size of the presets, with few and with many places."""
+    torch.manual_seed(0)
+    strides, x = (2, 1, 2, 2), torch.rand(3, images, inputs, 63, 69, device="cuda")
+    theta = {}
+    for layer in range(1, 5):
+        width = inputs if layer == 1 else 256
+        theta[f"conv{layer}.weight"] = torch.randn(3, 256, width, 3, 3, device="cuda") * (2 / (9 * width)) ** 0.5
+        theta[f"conv{layer}.bias"] = 0.1 * torch.randn(3, 256, device="cuda")
+    leaves = [t.requires_grad_() for t in theta.values()]
+    found = []
+    for way in (copies.grouped, copies.by_kernels):
+        torch.backends.cuda.matmul.allow_tf32 = fast and way is copies.by_kernels
+        torch.backends.cudnn.allow_tf32 = False
+        maps = list(way(theta, x, strides))
+        loss = torch.stack([(a * a.detach().cos()).mean() for a in maps]).sum()
+        first = torch.autograd.grad(loss, leaves, retain_graph=True)
+        again = torch.autograd.grad(loss, leaves, create_graph=True)
+        twice = torch.autograd.grad(
+            torch.stack([g.square().sum() for g in again]).sum(), leaves, materialize_grads=True
+        )
+        found.append((*maps, *first, *twice))
+    bound = 2e-2 if fast else 1e-3
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, rtol=bound, atol=bound * float(two.detach().abs().max()))
 
 
 def test_the_inputs_of_convolutions_are_last_in_memory() -> None:

@@ -263,6 +263,25 @@ def test_columns_that_go_on_from_one_training_wait_for_each_other(tmp_path: Path
     assert next_group(wanted, [second], [first]) is None  # both would train kcciol
 
 
+def test_a_family_begins_with_what_the_others_go_on_from(tmp_path: Path) -> None:
+    wanted = plan(tmp_path, "table1", "table5", columns=("oml-same", "kcciol"), jobs=9)
+    waiting = groups(wanted, apart=True)
+    main = next(g for g in waiting if not g.helper)
+    helper = next(g for g in waiting if g.helper)
+    assert main.columns == ("kcciol", "oml-same")
+    _ = Bench(OMNIGLOT, "kcciol", 0, wanted.where).representation
+    assert next_group(wanted, [main], [helper]) is main  # beside those who measure kcciol
+
+
+def test_a_phase_of_another_column_needs_no_training(tmp_path: Path) -> None:
+    where = Where(runs=tmp_path, tiny=True)
+    wanted = Plan(where, {"cifar100": ("table3",)}, seeds=(0,), columns=("kcciol", "kcciol-phase1"))
+    (group,) = groups(wanted)
+    assert group.trains(wanted)
+    _ = Bench(colour.CIFAR100, "kcciol", 0, where).representation
+    assert not group.trains(wanted)
+
+
 def test_few_groups_train_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = plan(tmp_path, "table1", "table5", columns=("oml", "mrcl", "pretrained"), jobs=9)
     waiting = groups(wanted, apart=True)

@@ -74,12 +74,17 @@ def step_copies_(
     in one piece, in an order that is the same for all three."""
     beta1, beta2, eps = constants
     n = w[0].numel()
-    if gradient.stride()[1:] != w.stride()[1:]:
+    if _order(gradient) != _order(w):
         gradient = torch.empty_like(w).copy_(gradient)
-    assert all(t.stride()[1:] == w.stride()[1:] and t.dtype == torch.float32 for t in (gradient, m, v))
+    assert all(_order(t) == _order(w) and t.dtype == torch.float32 for t in (gradient, m, v))
     assert rate.is_contiguous()
     assert 1 + sum((k - 1) * s for k, s in zip(w.shape[1:], w.stride()[1:], strict=True)) == n
     _copies[(len(w), triton.cdiv(n, _BLOCK))](
         w, gradient, m, v, rate, w.stride(0), gradient.stride(0), m.stride(0), v.stride(0), n,
         1 / (1 - beta1**t), 1 / (1 - beta2**t), BETA1=beta1, BETA2=beta2, EPS=eps, BLOCK=_BLOCK, num_warps=4,
     )  # fmt: skip
+
+
+def _order(tensor: Tensor) -> list[int]:
+    """How a copy lies in memory: the strides of its dimensions, where they matter."""
+    return [stride for size, stride in zip(tensor.shape[1:], tensor.stride()[1:], strict=True) if size > 1]

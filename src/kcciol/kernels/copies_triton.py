@@ -144,8 +144,8 @@ def _halve(X, Out, Kept, High, Low, n, MASK: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit  # type: ignore
 def _turn(From, To, R: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """From (B, R, 9, K) to (B, K, 9, R)."""
-    copy, tap = (tl.program_id(2) // 9).to(tl.int64), tl.program_id(2) % 9
-    r, k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    copy, tap = (tl.program_id(0) // 9).to(tl.int64), tl.program_id(0) % 9
+    r, k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK), tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     inside = (r < R)[:, None] & (k < K)[None, :]
     tile = tl.load(From + copy * (R * 9 * K) + (r[:, None] * 9 + tap) * K + k[None, :], mask=inside, other=0.0)
     inside = (k < K)[:, None] & (r < R)[None, :]
@@ -169,7 +169,7 @@ def images(delta: Tensor, weights: Tensor, size: tuple[int, int], stride: int) -
     (H, W), C = size, weights.shape[4]
     found = delta.new_empty(copies, m, H, W, C)
     turned = weights.new_empty(copies, C, 3, 3, N)
-    _turn[(triton.cdiv(N, _TURN), triton.cdiv(C, _TURN), copies * 9)](weights, turned, R=N, K=C, BLOCK=_TURN)
+    _turn[(copies * 9, triton.cdiv(N, _TURN), triton.cdiv(C, _TURN))](weights, turned, R=N, K=C, BLOCK=_TURN)
     places = m * triton.cdiv(H, stride) * triton.cdiv(W, stride)
     tiles = _tiles(places)
     grid = (triton.cdiv(places, tiles.rows), triton.cdiv(C, tiles.columns), copies * stride**2)
@@ -178,22 +178,26 @@ def images(delta: Tensor, weights: Tensor, size: tuple[int, int], stride: int) -
 
 
 def backward(
-    a: Tensor, weights: Tensor, out: Tensor, gradient: Tensor, stride: int, to_images: bool
-) -> tuple[Tensor | None, Tensor, Tensor]:
-    """The gradients in a (if asked for), in w (B, outputs, 3, 3, inputs) and in b, from that at `out`."""
+    a: Tensor, weights: Tensor, out: Tensor, gradient: Tensor, stride: int, to_images: bool, to_weights: bool
+) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """The gradients in a and in w (B, outputs, 3, 3, inputs), if asked for, and in b, from that at `out`."""
+    in_a, in_w = None, None
     if _exact():
         delta = torch.where(out > 0, gradient, 0.0)
         halves = [a, a, delta, delta]
     else:
         delta, *of_delta = _halves(gradient, out)
-        halves = [*_halves(a)[1:], *of_delta]
+        halves = [*_halves(a)[1:], *of_delta] if to_weights else []
     copies, m, H, W, C = a.shape
     h, w, N = out.shape[2:]
-    in_w = a.new_empty(copies, N, 3, 3, C)
-    tiles = WEIGHTS if WEIGHTS.columns <= C else replace(WEIGHTS, columns=16)
-    grid = (triton.cdiv(N, tiles.rows) * triton.cdiv(C, tiles.columns), 9, copies)
-    _launch(_weights, grid, tiles, (*halves, in_w), (m, H, W, h, w), stride, C, N, m * h * w)
-    in_a = images(delta, weights, (H, W), stride) if to_images else None
+    if to_weights:
+        in_w = a.new_empty(copies, N, 3, 3, C)
+        tiles = FEW if _exact() else WEIGHTS
+        tiles = tiles if tiles.columns <= C else replace(tiles, columns=16)
+        grid = (triton.cdiv(N, tiles.rows) * triton.cdiv(C, tiles.columns), 9, copies)
+        _launch(_weights, grid, tiles, (*halves, in_w), (m, H, W, h, w), stride, C, N, m * h * w)
+    if to_images:
+        in_a = images(delta, weights, (H, W), stride)
     return in_a, in_w, delta.sum((1, 2, 3))
 
 
@@ -217,7 +221,7 @@ def _exact() -> bool:
 
 
 def _tiles(places: int) -> Tiles:
-    return MANY if places >= ENOUGH else FEW
+    return MANY if places >= ENOUGH and not _exact() else FEW  # exact products need more registers
 
 
 def _launch(  # type: ignore[no-untyped-def]

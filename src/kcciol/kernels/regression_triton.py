@@ -42,7 +42,8 @@ class Tiles:
 
 
 LEARN, APPLY = Tiles(), Tiles()
-BLOCKS = (8, 4, 2, 1)  # steps that W1 is left alone for: the first that divides their number
+BLOCKS = (8, 4, 2, 1)  # steps that W1 is left alone for: the first that divides their number, with not more than
+WIDEST = 256  # examples, whose products with each other must fit into a program's memory
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -132,10 +133,10 @@ def _apply(  # type: ignore[no-untyped-def]
 
 
 def fits(W: Sequence[Layer], y: Tensor) -> bool:
-    """Whether the kernels can run it: three layers, batches of a power of two."""
+    """Whether the kernels can run it: three layers, batches of a power of two that are not too large."""
     n = y.shape[2]
     square = len(W) == 3 and W[1][0].shape[1] == W[1][0].shape[2] and W[2][0].shape[1] == 1
-    return square and n >= 16 and n & (n - 1) == 0
+    return square and 16 <= n <= 128 and n & (n - 1) == 0
 
 
 def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, exact: bool = False) -> list[Layer]:
@@ -155,7 +156,7 @@ def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, exact: bool =
 def _learned(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, exact: bool) -> list[Layer]:
     copies, T, n, d = z.shape
     h = W[0][0].shape[1]
-    steps = next(k for k in BLOCKS if T % k == 0)
+    steps = next(k for k in BLOCKS if T % k == 0 and (k == 1 or k * n <= WIDEST))
     (w1, b1), (w2, b2), (last, shift) = [(w.clone(), b.clone()) for w, b in W]  # clones are contiguous
     w3 = [last.view(copies, h), torch.empty_like(last.view(copies, h))]
     b3 = [shift.view(copies), torch.empty_like(shift.view(copies))]

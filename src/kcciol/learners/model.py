@@ -18,6 +18,7 @@ from torch import Tensor
 
 from kcciol.config import NetConfig
 from kcciol.errors import UserError
+from kcciol.kernels import have_triton
 from kcciol.nets import copies
 from kcciol.nets.encoder import Encoder
 
@@ -171,7 +172,7 @@ class Network(Model):
 
     def start(self, n: int, device: torch.device) -> Parameters:
         own = {name: value.to(device).expand(n, *value.shape).clone() for name, value in self.theta.items()}
-        if device.type != "cuda":
+        if device.type != "cuda" or not have_triton():
             return own
         return {name: copies.inputs_last(value) if value.ndim == 5 else value for name, value in own.items()}
 

@@ -2,7 +2,7 @@
 
 Three ways to the same maps: `grouped` is the definition, one convolution in which each copy is a group of channels;
 `by_kernels` is how a GPU runs it; `by_patches`, a matrix product over 3x3 patches for each copy, is for a GPU without
-Triton, and what the second derivatives of `by_kernels` go through.
+Triton or before Ampere, and what the second derivatives of `by_kernels` go through.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def maps(theta: Mapping[str, Tensor], x: Tensor, strides: tuple[int, ...]) -> It
     """
     if not x.is_cuda:
         return grouped(theta, x, strides)
-    return (by_kernels if have_triton() and x.dtype == torch.float32 else by_patches)(theta, x, strides)
+    able = have_triton() and x.dtype == torch.float32 and torch.cuda.get_device_capability(x.device) >= (8, 0)
+    return (by_kernels if able else by_patches)(theta, x, strides)
 
 
 def grouped(theta: Mapping[str, Tensor], x: Tensor, strides: tuple[int, ...]) -> Iterator[Tensor]:
@@ -89,8 +90,8 @@ class _Layer(torch.autograd.Function):
             found = iter(torch.autograd.grad(linear, inputs, delta, create_graph=True))
             return (*(next(found) if need else None for need in needed[:3]), None)
         gradient = gradient.contiguous()
-        in_a, in_w, in_b = copies_triton.backward(a, _in_memory(w), out, gradient, stride, needed[0])
-        return in_a, in_w.permute(0, 1, 4, 2, 3), in_b, None
+        in_a, in_w, in_b = copies_triton.backward(a, _in_memory(w), out, gradient, stride, needed[0], needed[1])
+        return in_a, None if in_w is None else in_w.permute(0, 1, 4, 2, 3), in_b, None
 
 
 def _in_memory(w: Tensor) -> Tensor:

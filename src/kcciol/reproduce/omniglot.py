@@ -21,7 +21,7 @@ def first_order(config: Config) -> Config:
 
 def together(config: Config) -> Config:
     """MAML-Rep with our trajectories, remember set, reset and steps: what is left of it is that the images of a
-    trajectory are learned together."""
+    trajectory are learned together (and that Adam never starts anew)."""
     ours = preset("omniglot")
     meta = replace(config.meta, relabel=False, reset=ours.meta.reset)
     return replace(config, trajectory=ours.trajectory, meta=meta, phase1=replace(ours.phase1, steps=ours.total_steps))

@@ -108,7 +108,11 @@ class Group:
         return not self.columns or not all(self._has(plan, column) for column in self.columns)
 
     def _has(self, plan: Plan, column: str) -> bool:
-        return (folder_of(STUDIES[self.name], column, self.seeds[0], plan.where) / "done.json").exists()
+        study = STUDIES[self.name]
+        made = study.columns[column]
+        if made.phase and made.after:  # measured where another column's training left it
+            column = made.after[0]
+        return (folder_of(study, column, self.seeds[0], plan.where) / "done.json").exists()
 
     def trains_with(self, other: Group) -> bool:
         """Whether the two go on from the same training."""
@@ -169,8 +173,9 @@ def groups(plan: Plan, apart: bool = False) -> list[Group]:
             families: dict[str, list[str]] = {}
             for column in order:
                 families.setdefault(study.root(column), []).append(column)
-            for family in families.values():
-                found.append(Group(name, (seed,), tuple(sorted(family, key=columns.index)), rest))
+            for family in families.values():  # first the column that the others go on from
+                family.sort(key=lambda c: (study.columns[c].after is not None, columns.index(c)))
+                found.append(Group(name, (seed,), tuple(family), rest))
     return [group for group in found if not group.done(plan)]
 
 
