@@ -73,7 +73,7 @@ def step_copies_(
     """The t-th step of Adam on copies (B, ...) with a rate (B,) each, in float32. Each of w's, m's and v's copies lies
     in one piece, in an order that is the same for all three."""
     beta1, beta2, eps = constants
-    n = w[0].numel()
+    n = w.numel() // len(w)
     if _order(gradient) != _order(w):
         gradient = torch.empty_like(w).copy_(gradient)
     assert all(_order(t) == _order(w) and t.dtype == torch.float32 for t in (gradient, m, v))

@@ -229,7 +229,7 @@ def _launch(  # type: ignore[no-untyped-def]
     stride: int, C: int, N: int, depth: int,
 ) -> None:  # fmt: skip
     assert all(t.is_contiguous() for t in tensors)
-    assert all(t[0].numel() < 2**31 for t in tensors), "a copy's place must fit into 32 bits"
+    assert all(t.numel() < len(t) * 2**31 for t in tensors), "a copy's place must fit into 32 bits"
     kernel[grid](
         *tensors, *shape, S=stride, C=C, N=N, BM=tiles.rows, BN=tiles.columns,
         BK=tiles.depth if depth > 16 else 16, PRECISION="ieee" if _exact() else "tf32",
