@@ -21,7 +21,7 @@ import torch
 import tyro
 
 from kcciol.atomic import write_json
-from kcciol.config import Config, preset, to_dict
+from kcciol.config import Config, preset
 from kcciol.data import load as load_data
 from kcciol.data.classset import Splits
 from kcciol.engine.execute import pick_device
@@ -30,6 +30,7 @@ from kcciol.measure import measure
 from kcciol.meta.phases import train
 from kcciol.representation import load as load_representation
 from kcciol.representations import with_method
+from kcciol.values import to_dict
 
 # Table 1 of the paper: mean and standard deviation
 PAPER = {"10": (95.4, 3.4), "50": (85.8, 2.5), "100": (81.4, 2.3), "150": (77.1, 1.6), "200": (72.6, 1.5)}

@@ -17,7 +17,7 @@ import torch
 import tyro
 
 from kcciol.atomic import write_json
-from kcciol.config import Config, from_dict, preset, to_dict
+from kcciol.config import Config, preset
 from kcciol.data import load as load_data
 from kcciol.data.classset import Splits
 from kcciol.engine.execute import pick_device
@@ -27,6 +27,7 @@ from kcciol.meta.phases import train
 from kcciol.representation import Representation
 from kcciol.representation import load as load_representation
 from kcciol.representations import with_method
+from kcciol.values import from_dict, to_dict
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kcciol.config import preset, presets, to_dict
+from kcciol.config import preset, presets
+from kcciol.values import to_dict
 
 ROOT = Path(__file__).parents[1]
 PLACES = ("README.md", "docs/protocol.md", "docs/architecture.md", "docs/methods.md")

@@ -21,9 +21,9 @@ import torch
 import tyro
 
 from kcciol.atomic import require_json, write_json
-from kcciol.config import to_dict
 from kcciol.engine.checkpoint import load
 from kcciol.engine.record import record
+from kcciol.values import to_dict
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ import pytest
 import torch
 from hypothesis import settings
 
-from kcciol.config import Config, from_dict
+from kcciol.config import Config
 from kcciol.data import load
 from kcciol.data.classset import Splits
+from kcciol.values import from_dict
 
 settings.register_profile("any machine", deadline=None)  # a busy machine is no failure
 settings.load_profile("any machine")

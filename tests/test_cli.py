@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from kcciol.cli import COMMANDS, main
-from kcciol.config import Config, to_toml
+from kcciol.config import Config
+from kcciol.values import to_toml
 
 TINY_QUICKSTART = [
     *("--data.size", "16", "--data.base-classes", "12", "--data.novel-classes", "8", "--net.channels", "6"),

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from kcciol import config as configs
-from kcciol.config import Config, from_dict, preset, preset_values, presets, read, to_dict, to_toml
+from kcciol.config import Config, preset, preset_values, presets, read
 from kcciol.errors import UserError
 from kcciol.members import generation_preset, member, regression_preset
+from kcciol.values import from_dict, to_dict, to_toml
 
 
 def test_the_presets_are_there() -> None:

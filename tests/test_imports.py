@@ -24,6 +24,7 @@ LEVELS = [
     ["kernels"],
     ["representations"],
     ["config", "atomic"],
+    ["values"],
     ["errors"],
 ]
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}

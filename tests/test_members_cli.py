@@ -11,11 +11,12 @@ import pytest
 
 from kcciol import cli
 from kcciol.atomic import held
-from kcciol.config import MaskConfig, to_toml
+from kcciol.config import MaskConfig
 from kcciol.data import mnist
 from kcciol.engine.checkpoint import read, write
 from kcciol.generation import digits
 from kcciol.regression.train import train
+from kcciol.values import to_toml
 from tests.data.test_mnist import idx
 from tests.regression.test_sine_training import OTHER, TINY
 

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from kcciol import cli
-from kcciol.config import Config, from_dict, preset, to_dict, to_toml
+from kcciol.config import Config, preset
 from kcciol.data import load
 from kcciol.engine import checkpoint
 from kcciol.errors import UserError
 from kcciol.measure import measure_file
 from kcciol.meta.phases import train
 from kcciol.representations import REPRESENTATIONS, check_label, with_method
+from kcciol.values import from_dict, to_dict, to_toml
 from tests.learners.battery import tiny_method
 
 

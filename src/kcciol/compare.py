@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from kcciol.config import EngineConfig, from_dict, to_dict
+from kcciol.config import EngineConfig
 from kcciol.data.classset import ClassSet, Splits
 from kcciol.engine.execute import set_precision
 from kcciol.engine.record import record
@@ -26,6 +26,7 @@ from kcciol.learners.gaussian import fit_prior
 from kcciol.learners.learner import Settings, check_settings
 from kcciol.learners.model import Head, Model, Network
 from kcciol.representation import Representation
+from kcciol.values import from_dict, to_dict
 
 Trained = Literal["head", "all"]
 Split = Literal["novel", "validation"]

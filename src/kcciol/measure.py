@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from kcciol.config import EvaluationConfig, to_dict
+from kcciol.config import EvaluationConfig
 from kcciol.data import load as load_data
 from kcciol.data.classset import Splits
 from kcciol.engine.execute import pick_device, set_precision
@@ -16,6 +16,7 @@ from kcciol.errors import UserError
 from kcciol.evaluation import evaluate
 from kcciol.representation import Representation
 from kcciol.representation import load as load_representation
+from kcciol.values import to_dict
 
 Split = Literal["novel", "validation"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kcciol.config import from_dict, preset_values
+from kcciol.config import preset_values
 from kcciol.errors import UserError
 from kcciol.generation.settings import GenerationConfig
 from kcciol.regression.settings import RegressionConfig
+from kcciol.values import from_dict
 
 PROBLEMS: dict[str, type[RegressionConfig] | type[GenerationConfig]] = {
     "regression": RegressionConfig,

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kcciol.atomic import replacing, write_json
-from kcciol.config import Config, to_dict
+from kcciol.config import Config
 from kcciol.data import load as load_data
 from kcciol.engine.execute import pick_device
 from kcciol.engine.record import record
@@ -20,6 +20,7 @@ from kcciol.engine.run_folder import RunFolder
 from kcciol.measure import measure
 from kcciol.meta.phases import train
 from kcciol.representation import Representation, load
+from kcciol.values import to_dict
 
 
 def run(config: Config, out: Path) -> dict[str, Any]:

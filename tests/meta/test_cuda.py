@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kcciol.config import Config, to_toml
+from kcciol.config import Config
 from kcciol.data.classset import Splits
 from kcciol.engine import checkpoint
 from kcciol.engine.execute import executor, set_precision
@@ -26,6 +26,7 @@ from kcciol.meta.outer import meta_gradient
 from kcciol.meta.phases import train
 from kcciol.meta.step import MetaStep
 from kcciol.problems.classification import Classification
+from kcciol.values import to_toml
 
 pytestmark = pytest.mark.cuda
 

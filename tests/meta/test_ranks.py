@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kcciol.config import Config, MetaConfig, NetConfig, TrajectoryConfig, to_toml
+from kcciol.config import Config, MetaConfig, NetConfig, TrajectoryConfig
 from kcciol.data.classset import Splits
 from kcciol.engine import checkpoint
 from kcciol.engine.ranks import Mean, Ranks
@@ -30,6 +30,7 @@ from kcciol.meta.phases import train
 from kcciol.meta.step import MetaStep
 from kcciol.meta.whole import whole_gradient
 from kcciol.problems.classification import Classification
+from kcciol.values import to_toml
 
 T, CLASSES = 4, 13  # trajectories of a step, base classes
 

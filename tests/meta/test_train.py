@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from kcciol.config import Config, to_toml
+from kcciol.config import Config
 from kcciol.data.classset import Splits
 from kcciol.engine import checkpoint
 from kcciol.engine.run_folder import RunFolder
@@ -23,6 +23,7 @@ from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
 from kcciol.meta.phases import Diverged, train
 from kcciol.meta.step import MetaStep
+from kcciol.values import to_toml
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kcciol.config import EvaluationConfig, preset, to_dict
+from kcciol.config import EvaluationConfig, preset
 from kcciol.data import load
 from kcciol.data.classset import ClassSet
 from kcciol.engine.execute import pick_device
@@ -19,6 +19,7 @@ from kcciol.evaluation import Features, evaluate
 from kcciol.evaluation.rates import choose_rate
 from kcciol.evaluation.stream import draw
 from kcciol.representation import Representation
+from kcciol.values import to_dict
 
 CLASSES, RATE = 50, 1e-3
 

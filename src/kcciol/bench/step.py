@@ -13,7 +13,7 @@ import torch
 
 from kcciol.bench.naive import naive_loss
 from kcciol.bench.timing import milliseconds
-from kcciol.config import Config, PhaseConfig, preset, to_dict
+from kcciol.config import Config, PhaseConfig, preset
 from kcciol.data.classset import ClassSet
 from kcciol.data.glyphs import glyphs
 from kcciol.engine.execute import executor, pick_device, set_precision
@@ -23,6 +23,7 @@ from kcciol.meta.mask import get_mask
 from kcciol.meta.phases import train
 from kcciol.meta.step import MetaStep
 from kcciol.problems.classification import Classification
+from kcciol.values import to_dict
 
 _PASSES = {1: 3, 2: 3, 3: 9}  # products a layer and image: forward, two adjoints; with their tangents in phase 3
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from kcciol.cli.terminal import out, say
-from kcciol.config import to_dict
 from kcciol.errors import UserError
+from kcciol.values import to_dict
 
 if TYPE_CHECKING:
     from kcciol.cli.evaluate import EvaluateOptions

@@ -16,11 +16,11 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from kcciol.cli.terminal import out, parse
-from kcciol.config import to_dict
 from kcciol.errors import UserError
 from kcciol.generation.settings import GenerationConfig
 from kcciol.members import member
 from kcciol.regression.settings import RegressionConfig
+from kcciol.values import to_dict
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from kcciol.cli.terminal import out, parse, print_presets, word_after
 from kcciol.config import Config
 from kcciol.errors import UserError
 from kcciol.members import member
+from kcciol.values import read_toml
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def train(words: Sequence[str]) -> int:
         start = TrainOptions(words[0], folder, config=configs.read(folder / "config.toml"))
     else:
         file = words[0].endswith(".toml")
-        values = configs.read_toml(folder) if file else configs.preset_values(words[0])
+        values = read_toml(folder) if file else configs.preset_values(words[0])
         if "problem" in values:
             return train_members(words, [member(values)])
         name = folder.stem if file else words[0]

@@ -18,9 +18,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from kcciol.atomic import replacing, share
-from kcciol.config import Config, from_dict, to_dict
+from kcciol.config import Config
 from kcciol.errors import UserError
 from kcciol.nets.layout import Layout
+from kcciol.values import from_dict, to_dict
 
 FORMAT = 1
 

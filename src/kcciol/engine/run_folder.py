@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from kcciol.atomic import held, replacing, write_json
-from kcciol.config import Config, read, to_dict, to_toml
+from kcciol.config import Config, read
 from kcciol.engine.checkpoint import Checkpoint, load
 from kcciol.engine.record import record
 from kcciol.engine.tensorboard import scalar_writer
 from kcciol.errors import Busy, UserError
+from kcciol.values import to_dict, to_toml
 
 
 class RunFolder:

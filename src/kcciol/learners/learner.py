@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kcciol.config import from_dict
 from kcciol.errors import UserError
 from kcciol.learners.model import Model
+from kcciol.values import from_dict
 
 Labels = NDArray[np.int64]  # (B,), on the host
 

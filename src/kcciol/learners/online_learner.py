@@ -17,11 +17,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from kcciol.atomic import replacing
-from kcciol.config import from_dict
 from kcciol.errors import UserError
 from kcciol.learners import learner_type
 from kcciol.learners.learner import Settings
 from kcciol.learners.model import Head
+from kcciol.values import from_dict
 
 _FORMAT = "kcciol learner 1"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kcciol.compare import Trained, World, measure_learner
-from kcciol.config import to_dict
 from kcciol.evaluation.choose import grid_of
 from kcciol.learners import learner_type
 from kcciol.reproduce.study import Bench, Cell, search_spec
+from kcciol.values import to_dict
 
 ADAM_RATES = (0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 # With Adam too, where the method allows it; its moments are memory, which leaves replay on a whole network none.

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from kcciol.atomic import replacing, write_json
-from kcciol.config import to_dict
 from kcciol.errors import UserError
 from kcciol.meta.mask import get_mask
 from kcciol.representation import Representation
 from kcciol.reproduce.frames import by_classes
 from kcciol.reproduce.study import Bench, Cell, search_spec
+from kcciol.values import to_dict
 
 DELTAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 BINS = 81

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from kcciol.atomic import replacing, write_json
-from kcciol.config import EngineConfig, preset, to_dict
+from kcciol.config import EngineConfig, preset
 from kcciol.data import load as load_data
 from kcciol.data.classset import Splits
 from kcciol.engine.execute import pick_device
@@ -27,6 +27,7 @@ from kcciol.generation.settings import GanConfig, GenerationConfig, TrajectoryCo
 from kcciol.generation.train import load, train
 from kcciol.members import generation_preset
 from kcciol.reproduce.study import Where, refuse_other
+from kcciol.values import to_dict
 
 PAPER = generation_preset("mnist-gan")
 TINY = replace(

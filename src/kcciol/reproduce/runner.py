@@ -15,12 +15,12 @@ import torch
 
 from kcciol.atomic import held, write_json
 from kcciol.compare import with_record
-from kcciol.config import to_dict
 from kcciol.engine.stop import Stopped
 from kcciol.errors import Busy, UserError
 from kcciol.reproduce import colour, gan, omniglot, sine
 from kcciol.reproduce.frames import Found, rehearsed
 from kcciol.reproduce.study import Bench, Cell, Study, Where, folder_of, trained_seconds, what_matters
+from kcciol.values import to_dict
 
 STUDIES: dict[str, Study] = {study.name: study for study in (omniglot.STUDY, colour.MINI_IMAGENET, colour.CIFAR100)}
 

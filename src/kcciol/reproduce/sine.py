@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kcciol.atomic import write_json
-from kcciol.config import EngineConfig, to_dict
+from kcciol.config import EngineConfig
 from kcciol.engine.execute import pick_device
 from kcciol.engine.record import record
 from kcciol.evaluation.metrics import summarize
@@ -26,6 +26,7 @@ from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
 from kcciol.regression.train import load, train
 from kcciol.reproduce.frames import paper
 from kcciol.reproduce.study import Where, refuse_other
+from kcciol.values import to_dict
 
 PAPER = replace(regression_preset("sine"), milestones=regression_preset("sine-literal").milestones)
 RUNS, SEARCH_RUNS = 50, 10

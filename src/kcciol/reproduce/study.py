@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from kcciol.atomic import write_json
 from kcciol.compare import StreamConfig, Trained, World, world
-from kcciol.config import Config, EngineConfig, EvaluationConfig, preset, to_dict
+from kcciol.config import Config, EngineConfig, EvaluationConfig, preset
 from kcciol.data import load as load_data
 from kcciol.data.classset import ClassSet, Splits
 from kcciol.engine.execute import pick_device, set_precision
@@ -28,6 +28,7 @@ from kcciol.meta.phases import train
 from kcciol.representation import Representation
 from kcciol.representation import load as load_representation
 from kcciol.representations import with_method
+from kcciol.values import to_dict
 
 CHOSEN_ON = "base classes kept out of training"
 

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from kcciol.atomic import held, write_json
-from kcciol.config import from_dict, to_dict
 from kcciol.engine.checkpoint import read, write
 from kcciol.engine.execute import executor, pick_device, set_precision
 from kcciol.engine.progress import TrainingBar
@@ -29,6 +28,7 @@ from kcciol.meta.mask import get_mask
 from kcciol.nets.layout import Layout
 from kcciol.together.settings import MemberConfig
 from kcciol.together.step import BLOCK, MemberStep
+from kcciol.values import from_dict, to_dict
 
 
 class Net(Protocol):
