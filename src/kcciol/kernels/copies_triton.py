@@ -155,7 +155,7 @@ def _turn(From, To, R: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr):  # t
 def forward(a: Tensor, weights: Tensor, bias: Tensor, stride: int) -> Tensor:
     """relu(w * a + b): (B, m, h, w, outputs)."""
     copies, m, H, W, C = a.shape
-    N, (h, w) = weights.shape[1], sides(H, W, stride)
+    N, h, w = weights.shape[1], (H - 3) // stride + 1, (W - 3) // stride + 1
     out = a.new_empty(copies, m, h, w, N)
     tiles = _tiles(m * h * w)
     grid = (triton.cdiv(m * h * w, tiles.rows), triton.cdiv(N, tiles.columns), copies)
@@ -163,7 +163,7 @@ def forward(a: Tensor, weights: Tensor, bias: Tensor, stride: int) -> Tensor:
     return out
 
 
-def images(delta: Tensor, weights: Tensor, size: tuple[int, int], stride: int) -> Tensor:
+def _back(delta: Tensor, weights: Tensor, size: tuple[int, int], stride: int) -> Tensor:
     """What goes back to a: (B, m, H, W, inputs), from the gradient delta at w * a + b."""
     copies, m, h, w, N = delta.shape
     (H, W), C = size, weights.shape[4]
@@ -197,7 +197,7 @@ def backward(
         grid = (triton.cdiv(N, tiles.rows) * triton.cdiv(C, tiles.columns), 9, copies)
         _launch(_weights, grid, tiles, (*halves, in_w), (m, H, W, h, w), stride, C, N, m * h * w)
     if to_images:
-        in_a = images(delta, weights, (H, W), stride)
+        in_a = _back(delta, weights, (H, W), stride)
     return in_a, in_w, delta.sum((1, 2, 3))
 
 
@@ -208,11 +208,6 @@ def _halves(x: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor, Tenso
     grid = (triton.cdiv(x.numel(), _BLOCK),)
     _halve[grid](x, x if out is None else out, kept, high, low, x.numel(), MASK=out is not None, BLOCK=_BLOCK)
     return kept, high, low
-
-
-def sides(H: int, W: int, stride: int) -> tuple[int, int]:
-    """Height and width of the map."""
-    return (H - 3) // stride + 1, (W - 3) // stride + 1
 
 
 def _exact() -> bool:

@@ -54,7 +54,7 @@ def by_kernels(theta: Mapping[str, Tensor], x: Tensor, strides: tuple[int, ...])
 
 def inputs_last(weights: Tensor) -> Tensor:
     """Weights (B, outputs, inputs, 3, 3) as they are, but with the inputs last in memory, as the kernels read them."""
-    return weights.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+    return _in_memory(weights).permute(0, 1, 4, 2, 3)
 
 
 def _linear(a: Tensor, w: Tensor, b: Tensor, stride: int) -> Tensor:
