@@ -185,6 +185,15 @@ def test_of_two_optimisers_the_better_on_base_classes_is_shown() -> None:
     assert frames.learners({"kcciol": dict(list(cells.items())[1:])})["er"]["kcciol"]["mean"] == 2
 
 
+def test_what_is_refused_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["reproduce", "table1", "--root", "nowhere"]) == 2
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "runs").mkdir()
+    assert cli.main(["reproduce", "table1", "--root", "nowhere"]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]  # which was there
+
+
 def test_the_papers_numbers() -> None:
     tables = frames.paper()
     assert list(tables) == [f"table{i}" for i in range(1, 8)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import signal
 import sys
@@ -80,7 +81,9 @@ def reproduce(words: Sequence[str]) -> int:
         runs = Path("runs/rehearsal")
     if tiny and tables == ReproduceOptions.out:
         tables = Path("runs/rehearsal/results")
+    new: list[Path] = []
     for folder, flag in ((runs, "--runs"), *(((tables, "--out"),) if options.tables else ())):
+        new += [path for path in (folder, *folder.parents) if not path.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -95,6 +98,11 @@ def reproduce(words: Sequence[str]) -> int:
     except Stopped as stopped:
         terminal.print(f"{stopped} Call again to go on.")
         return stopped.exit_code
+    except UserError:
+        for path in new:
+            with contextlib.suppress(OSError):  # it is not empty
+                path.rmdir()
+        raise
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)

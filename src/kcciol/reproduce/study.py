@@ -23,6 +23,7 @@ from kcciol.engine.execute import pick_device, set_precision
 from kcciol.errors import UserError
 from kcciol.evaluation import Features, evaluate
 from kcciol.evaluation.choose import RATES, Examples
+from kcciol.evaluation.rates import MARGIN
 from kcciol.learners.model import Head
 from kcciol.meta.phases import train
 from kcciol.representation import Representation
@@ -234,7 +235,7 @@ def search_spec(configs: list[EvaluationConfig]) -> dict[str, Any]:
     """What `algorithm4` does with these."""
     return {
         "algorithm 4": [to_dict(config) for config in configs],
-        "rates tried": "all, then around the last, margin 2",
+        "rates tried": f"all, then around the last, margin {MARGIN}",
     }
 
 
