@@ -18,8 +18,9 @@ from kcciol.kernels import have_triton
 ROOT = Path(__file__).parents[1]
 
 
-def test_tables_are_up_to_date() -> None:
-    words = [sys.executable, str(ROOT / "benchmarks" / "readme_table.py"), "--check"]
+@pytest.mark.parametrize("script", ["readme_table.py", "results_page.py"])
+def test_tables_are_up_to_date(script: str) -> None:
+    words = [sys.executable, str(ROOT / "benchmarks" / script), "--check"]
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
 
@@ -32,6 +33,7 @@ def test_links_lead_somewhere() -> None:
         "docs/methods.md",
         "docs/report.md",
         "docs/reproduce.md",
+        "docs/results-omniglot.md",
     ):
         path = ROOT / name
         for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):

@@ -71,9 +71,11 @@ def test_kernels_convolve_as_the_definition_does(fast: bool, inputs: int, images
             torch.stack([g.square().sum() for g in again]).sum(), leaves, materialize_grads=True
         )
         found.append((*maps, *first, *twice))
-    bound = 2e-2 if fast else 1e-3
     for one, two in zip(*found, strict=True):
-        torch.testing.assert_close(one, two, rtol=bound, atol=bound * float(two.detach().abs().max()))
+        if fast:  # rounding turns some units on or off, and with them single entries of a gradient
+            assert (one - two).norm() <= 2e-2 * two.norm()
+        else:
+            torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3 * float(two.detach().abs().max()))
 
 
 def test_the_inputs_of_convolutions_are_last_in_memory() -> None:

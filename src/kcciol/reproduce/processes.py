@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kcciol.reproduce.runner import LEFT, Group, Plan, groups
 
-TRAINING = 4  # groups that train at once: one nearly fills a GPU, so more end no sooner, and all are cut in the middle
+TRAINING = 3  # groups that train at once: one nearly fills a GPU, so more end no sooner, and all are cut in the middle
 
 
 def share_out(plan: Plan) -> list[str]:
