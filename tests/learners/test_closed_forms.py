@@ -65,6 +65,8 @@ def test_slda_is_batch_lda_however_many_examples_wait() -> None:
         weight = torch.linalg.solve(sigma, means.T)
         expected = x.double() @ weight - (weight * means.T).sum(0) / 2
         torch.testing.assert_close(learner.scores(x[None])[0], expected, rtol=1e-3, atol=1e-3)
+        alone = torch.cat([learner.scores(x[None, i : i + 1]) for i in range(5)], 1)  # fewer than there are classes
+        torch.testing.assert_close(alone, learner.scores(x[None])[:, :5])
 
 
 def test_slda_that_is_all_shrinkage_is_the_nearest_mean() -> None:

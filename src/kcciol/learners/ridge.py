@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.learners.learner import Card, Labels, Settings
-from kcciol.learners.statistics import MEAN, ClassMeans, Scatter, solve
+from kcciol.learners.statistics import MEAN, ClassMeans, Scatter, factor_of
 
 
 @dataclass(frozen=True)
@@ -79,5 +79,5 @@ class Ridge(ClassMeans):
             gram = self.scatter.total()
             diagonal = gram.diagonal(dim1=1, dim2=2)
             diagonal.add_((self.penalty * diagonal.mean(-1).clamp_min(1e-300))[:, None])
-            self._weights = solve(gram, self.rows[MEAN][:, : self.classes].mT)
+            self._weights = torch.cholesky_solve(self.rows[MEAN][:, : self.classes].mT, factor_of(gram))
         return self.phi(x).double() @ self._weights

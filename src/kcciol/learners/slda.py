@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.learners.learner import Card, Labels, Settings
-from kcciol.learners.statistics import ClassMeans, Scatter, solve
+from kcciol.learners.statistics import ClassMeans, Scatter, factor_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SLDA(ClassMeans):
         n = before[:, None]
         mean = (self.means_of(label) * (n + 1) - x) / n.clamp_min(1)  # of the examples before this one
         self.scatter.add(self.steps, ((x - mean) * (n / (n + 1)).sqrt()).to(x.dtype))
-        self._weights = None
+        self._restored()
 
     def _learn_class(self, x: Tensor, y: Labels) -> None:
         """The scatter around the mean of the m new ones, and that of the two means: n m / (n + m) d d^T."""
@@ -56,22 +56,31 @@ class SLDA(ClassMeans):
         mean = z.mean(1)
         apart = (mean - old / n.clamp_min(1)) * (n * m / (n + m)).sqrt()
         self.scatter.add_many(torch.cat([z - mean[:, None], apart[:, None]], 1).to(x.dtype))
-        self._weights = None
+        self._restored()
 
     def _restored(self) -> None:
-        self._weights = None
+        self._solved = self._weights = None
 
-    _weights: tuple[Tensor, Tensor] | None = None
+    _solved: tuple[Tensor, Tensor, Tensor] | None = None  # L, L^-1 mu and the biases
+    _weights: Tensor | None = None
 
     def _scores(self, x: Tensor) -> Tensor:
+        if self._solved is None:
+            self._solved = self._factorize()
+        factor, half, bias = self._solved
+        if x.shape[1] < self.classes:  # then it is less work to bring them to the means than to bring the means to them
+            return torch.baddbmm(bias, torch.linalg.solve_triangular(factor, x.double().mT, upper=False).mT, half)
         if self._weights is None:
-            means, sigma = self.means(), self.scatter.total() / max(self.steps, 1)
-            size = sigma.diagonal(dim1=1, dim2=2).mean(-1)
-            sigma /= torch.where(size > 0, size, 1)[:, None, None]
-            eps = self.shrinkage[:, None]
-            sigma *= (1 - eps)[..., None]
-            sigma.diagonal(dim1=1, dim2=2).add_(eps)
-            weights = solve(sigma, means.mT)  # (B, d, classes)
-            self._weights = weights, -(weights * means.mT).sum(1, keepdim=True) / 2
-        weights, bias = self._weights
-        return torch.baddbmm(bias, x.double(), weights)
+            self._weights = torch.linalg.solve_triangular(factor.mT, half, upper=True)
+        return torch.baddbmm(bias, x.double(), self._weights)
+
+    def _factorize(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(1 - eps) Sigma + eps I = L L^T; L, L^-1 mu (B, d, classes) and -w.mu / 2 (B, 1, classes)."""
+        sigma = self.scatter.total()
+        size = sigma.diagonal(dim1=1, dim2=2).mean(-1)
+        eps = self.shrinkage[:, None]
+        sigma *= ((1 - eps) / torch.where(size > 0, size, 1)[:, None])[..., None]
+        sigma.diagonal(dim1=1, dim2=2).add_(eps)
+        factor = factor_of(sigma)
+        half = torch.linalg.solve_triangular(factor, self.means().mT, upper=False)
+        return factor, half, -half.square().sum(1, keepdim=True) / 2

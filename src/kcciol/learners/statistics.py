@@ -97,12 +97,13 @@ class Scatter:
     def total(self) -> Tensor:
         """(B, width, width), float64."""
         waiting = self.state["scatter.waiting"].double()
-        return torch.baddbmm(self.state["scatter.sum"].double(), waiting.mT, waiting)
+        return self.state["scatter.sum"].to(torch.float64, copy=True).baddbmm_(waiting.mT, waiting)
 
 
-def solve(matrix: Tensor, right: Tensor) -> Tensor:
-    """matrix^-1 right for symmetric positive definite matrices (B, d, d), right (B, d, k), in float64."""
+def factor_of(matrix: Tensor) -> Tensor:
+    """L with L L^T = matrix, for symmetric positive definite matrices (B, d, d) in float64."""
+    factor: Tensor
     factor, info = torch.linalg.cholesky_ex(matrix)
     if bool(info.any()):
         raise UserError("The covariance is singular: give a larger shrinkage or penalty.")
-    return torch.cholesky_solve(right, factor)
+    return factor
