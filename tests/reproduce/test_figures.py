@@ -10,8 +10,9 @@ import pytest
 
 from kcciol.reproduce import figures, omniglot
 from kcciol.reproduce.figures import ABOUT, DELTAS
-from kcciol.reproduce.runner import Plan, gather, make, write_tables
+from kcciol.reproduce.runner import Plan, make
 from kcciol.reproduce.study import Bench, Where
+from kcciol.reproduce.tables import gather, write_tables
 
 needs_plots = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("matplotlib", "sklearn")), reason="needs the extra `plots`"
@@ -22,12 +23,13 @@ needs_plots = pytest.mark.skipif(
 def test_every_figure_is_made(tmp_path: Path) -> None:
     plan = Plan(Where(runs=tmp_path / "runs", tiny=True), {"omniglot": ("figures",)}, (0,))
     assert make(plan) == []
-    paths = write_tables(plan, tmp_path / "out", 1.0)
+    paths, _ = write_tables(plan, tmp_path / "out", 1.0)
     assert {path.stem for path in paths} == set(ABOUT)
     for path in paths:
         figure = json.loads(path.read_text())
         assert (path.parent / figure["image"]).read_bytes().startswith(b"\x89PNG")
         assert figure["numbers"]
+        assert figure["title"].startswith("Rehearsal")
     masking = json.loads((tmp_path / "out" / "figures" / "masking.json").read_text())
     assert set(masking["data"]) == {f"delta-{d:g}" for d in DELTAS}
     weights = gather(plan, omniglot.STUDY)["figures"]["kcciol"]["weights"][0]

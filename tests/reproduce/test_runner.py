@@ -15,8 +15,9 @@ from kcciol.errors import UserError
 from kcciol.representation import load
 from kcciol.reproduce import colour, frames, omniglot, runner
 from kcciol.reproduce import study as study_module
-from kcciol.reproduce.runner import gather, groups, make, path_of, studies_of, write_tables
+from kcciol.reproduce.runner import groups, make, path_of, studies_of
 from kcciol.reproduce.study import Bench, Cell, Study, Where, config_of, folder_of
+from kcciol.reproduce.tables import gather, write_tables
 from tests.reproduce.example import OMNIGLOT, plan
 
 
@@ -36,7 +37,7 @@ def test_cells_are_made_once_and_become_tables(tmp_path: Path, capsys: pytest.Ca
     assert groups(wanted) == []
     assert make(wanted) == []
     assert capsys.readouterr().out == ""  # nothing was made again
-    paths = write_tables(wanted, tmp_path / "out", seconds=3.0)
+    paths, _ = write_tables(wanted, tmp_path / "out", seconds=3.0)
     assert [path.name for path in paths] == ["table1.json", "heads.json"]
     table = json.loads(paths[0].read_text())
     cell = table["rows"]["3"]["kcciol"]
@@ -49,9 +50,9 @@ def test_cells_are_made_once_and_become_tables(tmp_path: Path, capsys: pytest.Ca
     assert table["seeds"] == {"kcciol": [0], "lambda0": [0]}
     assert table["training_seconds"]["kcciol"][0] > 0
     assert table["device_seconds"] == [{"seconds": 3.0, "jobs": 1}]
-    paths = write_tables(wanted, tmp_path / "out", seconds=4.0)
+    paths, _ = write_tables(wanted, tmp_path / "out", seconds=4.0)
     assert [part["seconds"] for part in json.loads(paths[0].read_text())["device_seconds"]] == [3.0, 4.0]
-    paths = write_tables(wanted, tmp_path / "out", seconds=0.0)  # nothing was made
+    paths, _ = write_tables(wanted, tmp_path / "out", seconds=0.0)  # nothing was made
     assert [part["seconds"] for part in json.loads(paths[0].read_text())["device_seconds"]] == [3.0, 4.0]
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -58,6 +59,7 @@ def reproduce(words: Sequence[str]) -> int:
     from kcciol.engine.stop import Stopped
     from kcciol.reproduce import runner
     from kcciol.reproduce.study import Where
+    from kcciol.reproduce.tables import refuse_rehearsal, write_tables
 
     options = parse(ReproduceOptions, "reproduce", words)
     if not options.names:
@@ -72,7 +74,7 @@ def reproduce(words: Sequence[str]) -> int:
     parts = runner.studies_of(options.names)
     known = {column for name in parts if name in runner.STUDIES for column in runner.STUDIES[name].columns}
     if options.columns and (whole := [name for name in parts if name in runner.WHOLES]):
-        raise UserError(f"{whole[0]} is made in one go: leave --columns out, or ask for it apart.")
+        raise UserError(f"{whole[0]} is made in one go: leave --columns out.")
     if wrong := [c for c in options.columns if c not in known]:
         raise UserError(f"There is no representation {wrong[0]!r} here; there are: {', '.join(sorted(known))}.")
     began = time.monotonic()
@@ -81,41 +83,55 @@ def reproduce(words: Sequence[str]) -> int:
         runs = Path("runs/rehearsal")
     if tiny and tables == ReproduceOptions.out:
         tables = Path("runs/rehearsal/results")
-    new: list[Path] = []
-    for folder, flag in ((runs, "--runs"), *(((tables, "--out"),) if options.tables else ())):
-        new += [path for path in (folder, *folder.parents) if not path.exists()]
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"The folder {folder} cannot be made ({error.strerror}): choose another {flag}.") from None
+    if tiny and options.tables:
+        refuse_rehearsal(tables)
     where = Where(options.root, runs, tiny)
     until = began + 60 * options.minutes if options.minutes < ReproduceOptions.minutes else math.inf
     plan = runner.Plan(where, parts, options.seeds, options.columns, options.jobs, until, options.ray, options.gpus)
     complete = all(path.exists() for path in runner.every_path(plan))  # then this call makes nothing, and costs nothing
     before = in_good_order()
     try:
-        failed = runner.make(plan)
+        with folders({"--runs": runs, "--out": tables} if options.tables else {"--runs": runs}):
+            failed = runner.make(plan)
     except Stopped as stopped:
         terminal.print(f"{stopped} Call again to go on.")
         return stopped.exit_code
-    except UserError:
-        for path in new:
-            with contextlib.suppress(OSError):  # it is not empty
-                path.rmdir()
-        raise
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)
+    left_alone: list[str] = []
     if options.tables:
-        for path in runner.write_tables(plan, tables, 0.0 if complete else time.monotonic() - began):
-            terminal.print(f"wrote {path}")
+        written, left_alone = write_tables(plan, tables, 0.0 if complete else time.monotonic() - began)
+        for line in (*(f"wrote {path}" for path in written), *left_alone):
+            terminal.print(line)
     for name in failed:
         terminal.print(f"failed: {name}")
     if not failed and (left := sum(not path.exists() for path in runner.every_path(plan))):
         if options.tables:  # of one process among several it means nothing
             terminal.print(f"{left} cells are not made yet: call again to go on.")
         return runner.LEFT
-    return 1 if failed else 0
+    return 1 if failed else 2 if left_alone else 0
+
+
+@contextlib.contextmanager
+def folders(wanted: dict[str, Path]) -> Iterator[None]:
+    """Folders that can be written to, by their flags; of those that were made, the empty ones go when it is refused."""
+    new = [path for folder in wanted.values() for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        for flag, folder in wanted.items():
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                words = f"The folder {folder} cannot be made ({error.strerror}): choose another {flag}."
+                raise UserError(words) from None
+            if not os.access(folder, os.W_OK):
+                raise UserError(f"The folder {folder} is not one you may write to: choose another {flag}.")
+        yield
+    except UserError:
+        for path in new:
+            with contextlib.suppress(OSError):  # it is not empty
+                path.rmdir()
+        raise
 
 
 def in_good_order() -> Any:

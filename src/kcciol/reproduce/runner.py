@@ -1,4 +1,4 @@
-"""What there is to make, which of it is not there yet, and making it; tables of what is there."""
+"""What there is to make, which of it is not there yet, and making it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from kcciol.compare import with_record
 from kcciol.engine.stop import Stopped
 from kcciol.errors import Busy, UserError
 from kcciol.reproduce import colour, gan, omniglot, sine
-from kcciol.reproduce.frames import Found, rehearsed
 from kcciol.reproduce.study import Bench, Cell, Study, Where, folder_of, trained_seconds, what_matters
 from kcciol.values import to_dict
 
@@ -306,49 +305,3 @@ def seeds_there(plan: Plan, name: str) -> tuple[int, ...]:
     folder = WHOLES[name].paths(plan.where, [0])[0].parent if name in WHOLES else plan.where.runs / "cells" / name
     ends = (path.name.removesuffix(".json").rpartition("-seed")[2] for path in folder.glob("*-seed*"))
     return tuple(sorted({*plan.seeds, *(int(end) for end in ends if end.isdecimal())}))
-
-
-def gather(plan: Plan, study: Study) -> dict[str, Found]:
-    """All cells of a study that are there."""
-    found: dict[str, dict[str, dict[str, list[dict[str, Any]]]]] = {part: {} for part in study.parts}
-    every = Plan(plan.where, {study.name: tuple(study.parts)}, plan.seeds)
-    for column in study.columns:
-        for seed in seeds_there(plan, study.name):
-            bench = Bench(study, column, seed, plan.where)
-            for path, part, name, cell in cells(every, study, column, seed):
-                if path.exists():
-                    result = read(path)
-                    check_cell(path, result, bench, cell)
-                    found[part].setdefault(column, {}).setdefault(name, []).append(result)
-    return dict(found)
-
-
-def write_tables(plan: Plan, out: Path, seconds: float) -> list[Path]:
-    """Tables of whatever is there; the time it took is added up over calls, but for one that made nothing (0)."""
-    written = []
-    out.mkdir(parents=True, exist_ok=True)
-    for name in plan.parts:
-        log = plan.where.runs / f"{name}-log.json"
-        try:
-            spent = list(json.loads(log.read_text()))
-        except (OSError, ValueError, TypeError):  # none yet, or damaged: it begins anew
-            spent = []
-        if seconds > 0:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            spent.append({"seconds": seconds, "jobs": plan.jobs})
-            write_json(log, spent)
-        if name in WHOLES:
-            seeds, whole = seeds_there(plan, name), WHOLES[name]
-            made = whole.tables(plan.where, seeds)
-            if whole.draw is not None:
-                written += whole.draw(plan.where, seeds, out)
-        else:
-            found, draw = gather(plan, STUDIES[name]), STUDIES[name].draw
-            made = STUDIES[name].frames(found)
-            if draw is not None:
-                written += draw(found, out)
-        for table, values in made.items():
-            path = out / f"{table}.json"
-            write_json(path, (rehearsed(values) if plan.where.tiny else values) | {"device_seconds": spent})
-            written.append(path)
-    return written

@@ -1,0 +1,124 @@
+"""Tables and pictures of all that is made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kcciol.atomic import write_json
+from kcciol.errors import UserError
+from kcciol.reproduce.frames import REHEARSAL, Found, rehearsed
+from kcciol.reproduce.runner import STUDIES, WHOLES, Plan, cells, check_cell, read, seeds_there
+from kcciol.reproduce.study import Bench, Study
+
+
+def gather(plan: Plan, study: Study) -> dict[str, Found]:
+    """All cells of a study that are there."""
+    found: dict[str, dict[str, dict[str, list[dict[str, Any]]]]] = {part: {} for part in study.parts}
+    every = Plan(plan.where, {study.name: tuple(study.parts)}, plan.seeds)
+    for column in study.columns:
+        for seed in seeds_there(plan, study.name):
+            bench = Bench(study, column, seed, plan.where)
+            for path, part, name, cell in cells(every, study, column, seed):
+                if path.exists():
+                    result = read(path)
+                    check_cell(path, result, bench, cell)
+                    found[part].setdefault(column, {}).setdefault(name, []).append(result)
+    return dict(found)
+
+
+def write_tables(plan: Plan, out: Path, seconds: float) -> tuple[list[Path], list[str]]:
+    """Tables of whatever is there: those written, and a sentence on each that would have lost something, and is left as
+    it was. The time it took is added up over calls, but for one that made nothing (0)."""
+    written, left = [], []
+    out.mkdir(parents=True, exist_ok=True)
+    for name in plan.parts:
+        spent = _spent(plan, name, seconds)
+        if name in WHOLES:
+            seeds, whole = seeds_there(plan, name), WHOLES[name]
+            made = whole.tables(plan.where, seeds)
+            drawn = whole.draw(plan.where, seeds, out) if whole.draw is not None else []
+        else:
+            found, draw = gather(plan, STUDIES[name]), STUDIES[name].draw
+            made = STUDIES[name].frames(found)
+            drawn = draw(found, out) if draw is not None else []
+        if plan.where.tiny:
+            for path in (p for p in drawn if p.suffix == ".json"):
+                figure = json.loads(path.read_text(encoding="utf-8"))
+                write_json(path, figure | {"title": REHEARSAL + figure["title"]})
+        written += drawn
+        for table, values in made.items():
+            path = out / f"{table}.json"
+            new = (rehearsed(values) if plan.where.tiny else values) | {"device_seconds": spent}
+            if gone := lost(path, new):
+                left.append(
+                    f"{path} is left as it is: it has {len(gone)} cells that are not made here ({gone[0]}, for one). "
+                    "With another --out there is a table of what is."
+                )
+            else:
+                write_json(path, new)
+                written.append(path)
+    return written, left
+
+
+def _spent(plan: Plan, name: str, seconds: float) -> list[dict[str, Any]]:
+    """The time of each call so far, this one included."""
+    log = plan.where.runs / f"{name}-log.json"
+    try:
+        spent = list(json.loads(log.read_text()))
+    except (OSError, ValueError, TypeError):  # none yet, or damaged: it begins anew
+        spent = []
+    if seconds > 0:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        spent.append({"seconds": seconds, "jobs": plan.jobs})
+        write_json(log, spent)
+    return spent
+
+
+# --- what is there already --------------------------------------------------------------------------------------------
+
+
+def lost(path: Path, new: dict[str, Any]) -> list[str]:
+    """The measured cells of the table at `path` that are not in the new one, or there with fewer seeds."""
+    old = _table(path)
+    if old is None:
+        return []
+    there = dict(_leaves(new.get("rows")))
+    return [
+        ", ".join(name)
+        for name, cell in _leaves(old.get("rows"))
+        if name not in there or not set(_seeds(cell)) <= set(_seeds(there[name]))
+    ]
+
+
+def refuse_rehearsal(out: Path) -> None:
+    """A rehearsal must not go where real tables lie."""
+    for path in sorted(out.glob("*.json")):
+        table = _table(path)
+        if table is not None and "rows" in table and not str(table.get("title", "")).startswith(REHEARSAL):
+            raise UserError(f"{path} is no rehearsal, and a rehearsal would go over it: choose another --out.")
+
+
+def _table(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # there is none, or nothing that could be lost
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _leaves(value: Any, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """The cells in the rows of a table, however deep, by the names on the way; not the paper's."""
+    for key, part in value.items() if isinstance(value, dict) else ():
+        if isinstance(part, dict) and not str(key).startswith("paper: "):
+            if "mean" in part:
+                yield (*name, str(key)), part
+            else:
+                yield from _leaves(part, (*name, str(key)))
+
+
+def _seeds(cell: dict[str, Any]) -> list[Any]:
+    seeds = cell.get("seeds")
+    return seeds if isinstance(seeds, list) else []

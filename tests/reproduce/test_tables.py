@@ -1,0 +1,81 @@
+"""Tables are written over only by tables that have all that they had."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcciol import cli
+from kcciol.atomic import write_json
+from kcciol.reproduce.tables import lost
+
+CELL = {"mean": 1.0, "seeds": [0, 1]}
+TABLE = {"title": "Omniglot", "rows": {"10": {"oml": CELL, "kcciol": CELL, "paper: oml": {"mean": 2.0}}}}
+
+
+def rows(**cells: Any) -> dict[str, Any]:
+    return {"rows": {"10": cells}}
+
+
+@pytest.mark.parametrize(
+    ("new", "gone"),
+    [
+        (rows(oml=CELL, kcciol=CELL), []),
+        (rows(oml={"mean": 3.0, "seeds": [2, 1, 0]}, kcciol=CELL, more=CELL), []),
+        (rows(kcciol=CELL), ["10, oml"]),
+        (rows(oml={"mean": 1.0, "seeds": [0]}, kcciol=CELL), ["10, oml"]),
+        ({"rows": {}}, ["10, oml", "10, kcciol"]),
+    ],
+)
+def test_what_would_be_lost(tmp_path: Path, new: dict[str, Any], gone: list[str]) -> None:
+    write_json(tmp_path / "table1.json", TABLE)
+    assert lost(tmp_path / "table1.json", new) == gone
+
+
+def test_deeper_rows_are_cells_too(tmp_path: Path) -> None:
+    write_json(tmp_path / "heads.json", {"rows": {"200": {"oml": {"ncm": CELL, "slda": CELL}}}})
+    assert lost(tmp_path / "heads.json", {"rows": {"200": {"oml": {"ncm": CELL}}}}) == ["200, oml, slda"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"rows"', "{}", '{"rows": 3}'])
+def test_nothing_is_lost_of_what_is_no_table(tmp_path: Path, text: str) -> None:
+    (tmp_path / "table1.json").write_text(text)
+    assert lost(tmp_path / "table1.json", rows(oml=CELL)) == []
+
+
+def test_a_fuller_table_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["reproduce", "heads", "--preset", "tiny", "--runs", str(tmp_path / "runs"), "--seeds", "0"]
+    out = tmp_path / "out"
+    assert cli.main([*words, "--out", str(out), "--columns", "oml"]) == 0
+    full = json.loads((out / "heads.json").read_text())
+    full["rows"]["3"]["kcciol"] = full["rows"]["3"]["oml"]
+    write_json(out / "heads.json", full)
+    capsys.readouterr()
+    assert cli.main([*words, "--out", str(out), "--columns", "oml"]) == 2
+    said = " ".join(capsys.readouterr().out.split())
+    assert "left as it is" in said
+    assert "kcciol" in said
+    assert json.loads((out / "heads.json").read_text()) == full
+    assert cli.main([*words, "--out", str(tmp_path / "other"), "--columns", "oml"]) == 0
+
+
+def test_a_rehearsal_does_not_go_over_real_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_json(tmp_path / "table1.json", TABLE)
+    words = ["reproduce", "heads", "--preset", "tiny", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)]
+    assert cli.main(words) == 2
+    assert "is no rehearsal" in " ".join(capsys.readouterr().err.split())
+    assert json.loads((tmp_path / "table1.json").read_text()) == TABLE
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path / "out")
+    words = ["reproduce", "heads", "--preset", "tiny", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert cli.main(words) == 2
+    assert "choose another --out" in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())
