@@ -130,6 +130,16 @@ def test_summary_and_header(page: Node, example: Path) -> None:
     assert all(word in header for word in ("2026-01-02", "A GPU", "2.9.0", "abc1234"))
 
 
+def test_only_the_papers_own_method_is_to_reach_its_numbers(tmp_path: Path) -> None:
+    table = table1() | {"ours": ["kcciol", "control"], "compared": {"control": "kcciol"}}
+    (tmp_path / "table1.json").write_text(json.dumps(table))
+    (found,) = read(tmp_path).tables
+    assert tally(found) == {"reached": 2}  # control is held against the printed kcciol; oml and scratch are rivals
+    section = made(tmp_path).by_id("table1")
+    assert [chip.text for chip in section.all("span", "rival")] == ["+1", "−0.4", "−9.3"]
+    assert sum("no number to reach" in box.text for box in section.all("div", "box")) == 2
+
+
 def test_contents_lead_somewhere(page: Node) -> None:
     ids = {n.attributes.get("id") for tag in ("section", "div", "li") for n in page.all(tag)}
     links = [a.attributes["href"] or "" for a in page.all("a")]

@@ -90,6 +90,11 @@ class Table:
     about: dict[str, Any]
     """The file without its rows."""
 
+    def aims_at(self, column: str) -> bool:
+        """Whether the paper's number is one to reach: those of the method itself, where the file says which."""
+        ours = self.about.get("ours")
+        return not isinstance(ours, list) or column in ours
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -232,6 +237,11 @@ def _grid(group: str, about: dict[str, Any], rows: dict[str, Any]) -> Grid:
         found = {c: _cell(v, f"row {row!r}, column {c!r}") for c, v in _dict(cells, f"row {row!r}").items() if v}
         if found:
             read[row] = found
+    compared = about.get("compared")
+    for column, printed in compared.items() if isinstance(compared, dict) else ():
+        for cells in read.values():
+            if column in cells and f"{PAPER}{printed}" in cells:
+                cells[f"{PAPER}{column}"] = cells[f"{PAPER}{printed}"]
     named = about.get("columns")
     used = {c: None for cells in read.values() for c in cells}
     first = [c for c in named if c in used] if isinstance(named, list) else []

@@ -14,6 +14,7 @@ from kcciol.report.read import PAPER, Cell, Grid, Table, records_in, verdict
 from kcciol.report.words import digits_of, duration, fixed, number, printed, signed, size, some, spoken
 
 MARKS: dict[str, str] = {"reached": "✓", "within": "≈", "missed": "✗"}
+RIVAL = "one of its rivals, made again: no number to reach"
 WIDE = 8  # a grid with more columns than this, and than rows, is shown on its side
 MANY = 6  # with more columns than this, no word is spent in a cell
 FACTS = {  # what is known about a cell, in this order and words; what has no word here comes after, under its own name
@@ -66,11 +67,11 @@ def heading(name: str) -> str:
 
 
 def tally(table: Table) -> Counter[str]:
-    """How the paper's cells fared: reached, within, missed, or unmeasured."""
+    """How the paper's cells that are to be reached fared: reached, within, missed, or unmeasured."""
     found: Counter[str] = Counter()
     for grid in table.grids:
         for cells in grid.rows.values():
-            for column in grid.paired:
+            for column in filter(table.aims_at, grid.paired):
                 ours, paper = cells.get(column), cells.get(PAPER + column)
                 if paper is not None:
                     found[verdict(ours, paper, table.lower) if ours is not None else "unmeasured"] += 1
@@ -114,6 +115,8 @@ def _legend(table: Table) -> Html:
         el("span", el("span", mark, class_=f"chip {kind}"), " ", words_of(kind, table.lower))
         for kind, mark in MARKS.items()
     ]
+    if not all(table.aims_at(column) for grid in table.grids for column in grid.paired):
+        items.append(el("span", el("span", "+1", class_="chip rival"), " ", RIVAL))
     return el("p", "Ours above, the paper’s below it with our difference: ", *items, class_="legend")
 
 
@@ -185,10 +188,12 @@ def _cell(view: View, grid: Grid, row: str, column: str) -> Html:
     printed_ = el("span", el("span", "paper ", class_="word"), printed(paper), class_="paper")
     chip = Html("")
     if ours is not None:
-        kind = verdict(ours, paper, view.table.lower)
         gap = signed(ours.mean - paper.mean, view.digits)
-        says = words_of(kind, view.table.lower)
-        chip = el("span", f"{MARKS[kind]} {gap}", class_=f"chip {kind}", title=says)
+        if view.table.aims_at(column):
+            kind = verdict(ours, paper, view.table.lower)
+            chip = el("span", f"{MARKS[kind]} {gap}", class_=f"chip {kind}", title=words_of(kind, view.table.lower))
+        else:
+            chip = el("span", gap, class_="chip rival", title=RIVAL)
     return el("td", shown, el("div", printed_, " ", chip, class_="versus"), box)
 
 
@@ -228,6 +233,8 @@ def facts(table: Table, column: str, cell: Cell) -> dict[str, str]:
 def _fact(key: str, value: Any) -> str:
     if key == "bytes":
         return size(value)
+    if key == "choice" and isinstance(value, list):  # without the score of each that was tried
+        value = [{k: v for k, v in c.items() if k != "scores"} if isinstance(c, dict) else c for c in value]
     if key == "seconds" and isinstance(value, int | float):
         return duration(value)
     return spoken(value)
@@ -245,9 +252,9 @@ def _box(view: View, grid: Grid, row: str, column: str, name: str) -> Html:
     lines = {"ours": number(ours, view.digits)}
     if paper is not None:
         lines["paper"] = _printed(paper)
-        lines["difference"] = f"{signed(ours.mean - paper.mean, view.digits)}, " + words_of(
-            verdict(ours, paper, view.table.lower), view.table.lower
-        )
+        aimed = view.table.aims_at(column)
+        says = words_of(verdict(ours, paper, view.table.lower), view.table.lower) if aimed else RIVAL
+        lines["difference"] = f"{signed(ours.mean - paper.mean, view.digits)}, {says}"
     lines |= facts(view.table, column, ours)
     pairs = [piece for key, value in lines.items() for piece in (el("dt", key), el("dd", value))]
     where = " · ".join(part for part in (column, f"{view.table.axis} {row}".strip(), grid.group) if part)

@@ -24,7 +24,7 @@ from kcciol.regression.network import Network
 from kcciol.regression.pretrain import pretrain
 from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
 from kcciol.regression.train import load, train
-from kcciol.reproduce.frames import paper
+from kcciol.reproduce.frames import judged, paper
 from kcciol.reproduce.study import Where, refuse_other
 from kcciol.values import to_dict
 
@@ -187,6 +187,7 @@ def tables(where: Where, seeds: Sequence[int]) -> dict[str, Any]:
         rows.setdefault(row, {}).update({f"paper: {c}": {**cell, "n": 50} for c, cell in cells.items()})
     columns = list(dict.fromkeys(c for cells in rows.values() for c in cells))
     about = {"title": printed["title"], "axis": printed["axis"], "metric": "mean squared error", "columns": columns}
+    about |= judged(columns)
     return {
         "table4": {
             **about,
