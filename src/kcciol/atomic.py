@@ -65,13 +65,20 @@ def replacing(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def require_json(path: Path) -> None:
+def require_file(path: Path, *endings: str) -> None:
     """Say before the work, not after it, that a result cannot be written there."""
-    if path.suffix != ".json" or path.is_dir():
-        raise UserError(f"The result cannot be written to {path}: name a file that ends in .json.")
+    if path.suffix not in endings or path.is_dir():
+        raise UserError(f"The result cannot be written to {path}: name a file that ends in {endings[0]}.")
     folder = path.absolute().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
+    if not folder.is_dir():
+        raise UserError(f"The file {path} cannot be written: there is no folder {folder}.")
+    if not os.access(folder, os.W_OK):
         raise UserError(f"The file {path} cannot be written: {folder} is not a folder one may write to.")
+
+
+def require_json(path: Path) -> None:
+    """The same for JSON."""
+    require_file(path, ".json")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -333,5 +333,6 @@ def preset(name: str) -> Config:
 def preset_values(name: str) -> dict[str, Any]:
     """What a preset's file says."""
     if name not in presets():
-        raise UserError(f"There is no preset {name!r}; there are: {', '.join(presets())}.")
+        run = " and no run there" if "/" in name else ""
+        raise UserError(f"There is no preset {name!r}{run}; presets: {', '.join(presets())}.")
     return tomllib.loads((resources.files("kcciol") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))

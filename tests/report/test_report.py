@@ -324,7 +324,7 @@ def test_a_folder_without_results(tmp_path: Path, capsys: pytest.CaptureFixture[
         ([str(empty)], "holds no result"),
         ([str(tmp_path / "none")], "There is no folder"),
         ([str(empty), "--out", str(tmp_path / "x.json")], "ends in .html"),
-        ([str(empty), "--out", str(tmp_path / "none" / "x.html")], "is not a folder"),
+        ([str(empty), "--out", str(tmp_path / "none" / "x.html")], "there is no folder"),
     ):
         out = [] if "--out" in words else ["--out", str(tmp_path / "report.html")]
         assert main(["report", *words, *out]) == 2

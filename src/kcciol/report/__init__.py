@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kcciol.atomic import replacing
-from kcciol.errors import UserError
+from kcciol.atomic import replacing, require_file
 from kcciol.report.page import page
 from kcciol.report.read import read
 
 
 def write(folder: Path, out: Path) -> list[str]:
     """Write the page; the warnings about what was left out."""
-    if out.suffix not in (".html", ".htm") or out.is_dir():
-        raise UserError(f"The report cannot be written to {out}: name a file that ends in .html.")
-    if not out.absolute().parent.is_dir():
-        raise UserError(f"The file {out} cannot be written: {out.absolute().parent} is not a folder.")
+    require_file(out, ".html", ".htm")
     content, warnings = page(read(folder))
     with replacing(out) as part:
         part.write_bytes(content.encode(errors="replace"))  # JSON may hold halves of characters
