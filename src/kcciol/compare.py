@@ -194,17 +194,19 @@ def _report(
     shuffled = order == "shuffled"
     # a shuffled stream has no prefixes: each length is a stream of its own
     for n in sorted(config.classes) if shuffled else [max(config.classes)]:
-        points = set() if shuffled else {k // config.task_classes for k in config.classes}
+        asked = [k // config.task_classes for k in ([n] if shuffled else sorted(config.classes))]
+        points = set() if shuffled else set(asked)
         if points and not learner_type(name).card.solves:  # and on the way, for the accuracy at any time
             tasks = n // config.task_classes
             points |= {max(1, tasks * i // 10) for i in range(1, 11)}
         copies, numbers = [settings] * config.trajectories, range(config.trajectories)
         course = run_copies(
-            name, where.model, copies, numbers, where.novel, config.plan(n, order), "report", sorted(points)
+            name, where.model, copies, numbers, where.novel, config.plan(n, order), "report", sorted(points), asked
         )
-        for k in (k for k in course.points if shuffled or k * config.task_classes in config.classes):
+        for k in asked:
             values = course.at(k)
-            rows[str(k * config.task_classes)] = {**summarize(values).to_dict(), "by_trajectory": values.tolist()}
+            cell = {**summarize(values).to_dict(), "by_trajectory": values.tolist()}
+            rows[str(k * config.task_classes)] = cell | {"train": summarize(course.train[k]).to_dict()}
     return rows, course
 
 

@@ -120,7 +120,7 @@ def test_the_numbers_are_what_their_names_say() -> None:
     nan = torch.nan
     matrix = torch.tensor([[[90.0, nan, nan], [60.0, 80.0, nan], [30.0, 90.0, 70.0]]], dtype=torch.float64)
     learned = matrix.diagonal(dim1=1, dim2=2)
-    course = Course(matrix, learned, (1, 2, 3), matrix[:, -1], torch.tensor([99.0]), {})
+    course = Course(matrix, learned, (1, 2, 3), matrix[:, -1], {3: torch.tensor([99.0])}, {})
     assert course.accuracy.tolist() == pytest.approx([190 / 3])
     assert course.at(2).tolist() == [70.0]
     assert course.anytime().tolist() == pytest.approx([(90 + 70 + 190 / 3) / 3])
@@ -132,9 +132,9 @@ def test_the_numbers_are_what_their_names_say() -> None:
     assert summary["forward_transfer"].mean == 0.0
     assert summary["train"].mean == 99.0
     assert summary["learned"].mean == 80.0
-    sparse = Course(matrix[:, 2:], learned, (3,), matrix[:, -1], torch.tensor([99.0]), {})
+    sparse = Course(matrix[:, 2:], learned, (3,), matrix[:, -1], {3: torch.tensor([99.0])}, {})
     assert sparse.forgetting().tolist() == course.forgetting().tolist()
-    unknown = Course(matrix[:, 2:], learned * torch.nan, (3,), matrix[:, -1], torch.tensor([99.0]), {})
+    unknown = Course(matrix[:, 2:], learned * torch.nan, (3,), matrix[:, -1], {3: torch.tensor([99.0])}, {})
     assert "backward_transfer" not in unknown.summary()
 
 
@@ -143,6 +143,18 @@ def test_what_was_learned_is_measured_right_after_each_task() -> None:
     every, last = run(online(), given), run(online(), given, points=[3])
     torch.testing.assert_close(every.learned, every.matrix.diagonal(dim1=1, dim2=2))
     assert torch.equal(every.learned, last.learned)
+
+
+def test_examples_learned_are_asked_where_it_is_wanted() -> None:
+    given = streams(Plan(classes=6, samples=6))
+    course = run(online(), given, shown=[2, 6])
+    assert list(course.train) == [2, 6]
+    plan = replace(given.plan, classes=2)
+    short = run(online(), Streams(plan, given.classes[:, :2], given.trajectories, given.train, given.test))
+    assert torch.equal(course.train[2], short.train[2])
+    assert run(online(), given, shown=[]).train == {}
+    shuffled = replace(given, plan=replace(given.plan, order="shuffled"))
+    assert list(run(online(), shuffled, shown=[2]).train) == [6]  # it has no tasks, so at the end
 
 
 def test_a_single_task_forgets_nothing() -> None:

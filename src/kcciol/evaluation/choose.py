@@ -130,7 +130,7 @@ def choose(
     for _, group in itertools.groupby(sorted(range(len(options)), key=lambda i: _kind(options[i])), _kind_of(options)):
         members = list(group)
         copies = [options[i] for i in members for _ in range(trajectories)]
-        course = run_copies(name, model, copies, list(range(trajectories)) * len(members), base, plan, "search", [])
+        course = run_copies(name, model, copies, list(range(trajectories)) * len(members), base, plan, "search", [], [])
         found = course.accuracy.view(len(members), trajectories).mean(1).tolist()
         scores |= dict(zip(members, found, strict=True))
     best = max(range(len(options)), key=lambda i: (scores[i], i))
@@ -158,9 +158,10 @@ def run_copies(
     plan: Plan,
     purpose: Purpose,
     points: Sequence[int],
+    shown: Sequence[int] | None = None,
 ) -> Course:
     """Copies with these settings on these trajectories, as many at once as memory holds; measured after `points` tasks
-    and at the end."""
+    and at the end, on the examples learned after `shown` tasks (None: at the end)."""
     if plan.classes > len(examples):
         raise UserError(f"The stream has {plan.classes} classes, but there are {len(examples)}: ask for fewer.")
     drawn = draw(plan.seed, purpose, len(examples), plan.classes, max(trajectories) + 1)
@@ -171,13 +172,13 @@ def run_copies(
         learner = learner_type(name)(model, list(settings[part]), keys, examples.train.device)
         classes = drawn[mine].to(examples.train.device)
         streams = streams_of(plan, classes, mine, examples.train, examples.test, purpose)
-        courses.append(run(learner, streams, points or [plan.tasks]))
+        courses.append(run(learner, streams, points or [plan.tasks], shown))
     return Course(
         torch.cat([c.matrix for c in courses]),
         torch.cat([c.learned for c in courses]),
         courses[0].points,
         torch.cat([c.by_class for c in courses]),
-        torch.cat([c.train for c in courses]),
+        {tasks: torch.cat([c.train[tasks] for c in courses]) for tasks in courses[0].train},
         courses[0].memory,
     )
 

@@ -152,7 +152,7 @@ class Course:
     learned: Tensor  # (B, tasks) right after each task; NaN where it was not measured
     points: tuple[int, ...]  # after how many tasks each row was measured; the last is after all
     by_class: Tensor  # (B, n) at the end
-    train: Tensor  # (B,) at the end, on the examples learned
+    train: Mapping[int, Tensor]  # (B,) on the examples learned so far, after so many tasks, where it was asked for
     memory: Mapping[str, int]  # bytes that each copy keeps at the end, by kind
 
     @property
@@ -189,7 +189,7 @@ class Course:
         """The numbers of a result, over copies."""
         found = {
             "test": self.accuracy,
-            "train": self.train,
+            **({"train": self.train[self.points[-1]]} if self.points[-1] in self.train else {}),
             "anytime": self.anytime(),
             "forward_transfer": self.forward_transfer(),
         }
@@ -201,9 +201,12 @@ class Course:
         return {name: summarize(values) for name, values in found.items()}
 
 
-def run(learner: Learner, streams: Streams, points: Sequence[int] | None = None) -> Course:
+def run(
+    learner: Learner, streams: Streams, points: Sequence[int] | None = None, shown: Sequence[int] | None = None
+) -> Course:
     """Learn the streams and measure after these numbers of tasks (None: after each), and always after the last.
 
+    shown: those of them after which the examples learned are asked too (None: after the last).
     A shuffled stream has no tasks, so it is measured at its end only.
     """
     plan = streams.plan
@@ -214,7 +217,10 @@ def run(learner: Learner, streams: Streams, points: Sequence[int] | None = None)
         raise UserError(
             f"The stream has {plan.tasks} tasks, so it cannot be measured after {wanted[0]} or {wanted[-1]}."
         )
+    asked = [plan.tasks] if shown is None or (shown and plan.order == "shuffled") else shown
+    images = streams.train if streams.train.shape[1] == plan.samples else streams.train[:, : plan.samples]
     rows, learned = [], torch.full((len(streams.classes), plan.tasks), torch.nan, dtype=torch.float64)
+    train: dict[int, Tensor] = {}
     for seen in feed(learner, streams):
         if plan.order != "shuffled" and not learner.card.solves:
             learned[:, seen - 1] = latest_accuracy(learner, streams, seen).cpu()
@@ -222,8 +228,8 @@ def run(learner: Learner, streams: Streams, points: Sequence[int] | None = None)
             by_class = class_accuracy(learner, streams.test, streams.classes[:, : seen * plan.task_classes])
             by_task = by_class.view(len(by_class), -1, plan.task_classes).mean(-1)
             rows.append(torch.nn.functional.pad(by_task, (0, plan.tasks - by_task.shape[1]), value=torch.nan))
-    shown = streams.train
-    learned_images = shown if shown.shape[1] == plan.samples else shown[:, : plan.samples]
-    train = class_accuracy(learner, learned_images, streams.classes).mean(-1)
+        if seen in asked:
+            right = class_accuracy(learner, images, streams.classes[:, : seen * plan.task_classes])
+            train[seen] = right.mean(-1).cpu()
     matrix = torch.stack(rows, 1).cpu()
-    return Course(matrix, learned, tuple(wanted), by_class.cpu(), train.cpu(), learner.memory())
+    return Course(matrix, learned, tuple(wanted), by_class.cpu(), train, learner.memory())
