@@ -110,6 +110,8 @@ def _images(config: Config) -> int:
 
 
 def _batch(config: Config) -> int:
+    if config.data.name == "mini-imagenet":
+        return 128
     return 256 if _images(config) > 5000 else 64
 
 
@@ -120,10 +122,11 @@ def _epochs(config: Config, epochs: int) -> int:
 
 def _supervised(config: Config, loss: str) -> Config:
     trajectory = replace(config.trajectory, classes=0, remember=_batch(config), count=1)
+    sparsity = 0.3 if config.data.name == "mini-imagenet" else config.meta.sparsity
     return replace(
         _one_phase(config),
         trajectory=trajectory,
-        meta=replace(config.meta, loss=loss, reset="none"),  # type: ignore[arg-type]
+        meta=replace(config.meta, loss=loss, reset="none", sparsity=sparsity),  # type: ignore[arg-type]
         phase1=replace(config.phase1, steps=_epochs(config, 30), beta=1e-4),
     )
 

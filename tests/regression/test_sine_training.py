@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from kcciol.config import EngineConfig, PhaseConfig
+from kcciol.config import EngineConfig, MaskConfig, PhaseConfig
 from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
 from kcciol.regression import network
@@ -20,6 +20,7 @@ from kcciol.regression.network import Network
 from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
 from kcciol.regression.step import MetaStep
 from kcciol.regression.train import load, train
+from kcciol.together.train import Fork
 
 TINY = RegressionConfig(
     seed=3,
@@ -47,6 +48,33 @@ def test_members_train_together_as_they_would_alone(tmp_path: Path) -> None:
     assert lines[-1]["constraint"][0] > 0
 
 
+def test_members_that_are_alike_so_far_take_their_steps_as_one(tmp_path: Path) -> None:
+    """Alike in phase 1, then one of them without the l1 term, and of those with it one that holds less."""
+    plain = replace(TINY, phase2=replace(TINY.phase2, gamma=0.0))
+    members = [TINY, plain, replace(TINY, mask=MaskConfig(delta=0.2)), OTHER]
+    assert (Fork.of(members, 1).firsts, Fork.of(members, 1).places) == ([0, 3], [0, 0, 0, 1])
+    assert (Fork.of(members, 2).firsts, Fork.of(members, 2).places) == ([0, 1, 3], [0, 1, 0, 2])
+    assert Fork.of(members, 3).firsts == [0, 1, 2, 3]
+    found = train(members, tmp_path / "all", quiet=True)
+    for i, member in enumerate(members):
+        torch.testing.assert_close(found[i], train([member], tmp_path / str(i), quiet=True)[0], rtol=1e-4, atol=1e-6)
+    after = [load(tmp_path / "all" / f"phase{i}.safetensors")[1].tensors["Theta"] for i in (1, 2)]
+    assert torch.equal(after[0][0], after[0][1])
+    assert not torch.equal(after[1][0], after[1][1])
+    assert torch.equal(after[1][0], after[1][2])
+    assert not torch.equal(found[0], found[2])
+    lines = (tmp_path / "all" / "metrics.jsonl").read_text().splitlines()
+    assert all(len(json.loads(line)["loss"]) == len(members) for line in lines)
+
+
+def test_a_member_that_is_lost_costs_no_other(tmp_path: Path) -> None:
+    wild = replace(TINY, seed=5, phase1=replace(TINY.phase1, alpha=1e12), phase2=replace(TINY.phase2, alpha=1e12))
+    found = train([TINY, wild], tmp_path / "both", quiet=True)
+    torch.testing.assert_close(found[0], train([TINY], tmp_path / "one", quiet=True)[0], rtol=1e-4, atol=1e-6)
+    with pytest.raises(UserError, match="diverge in phase 1"):
+        train([wild], tmp_path / "wild", quiet=True)
+
+
 def test_gamma_and_lambda_change_what_is_learned(tmp_path: Path) -> None:
     plain = replace(OTHER, seed=TINY.seed)
     found = train([TINY, plain, replace(plain, phase2=TINY.phase2)], tmp_path / "run", quiet=True)
@@ -57,7 +85,8 @@ def test_gamma_and_lambda_change_what_is_learned(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [2, 7, 9, 12])
 def test_a_run_that_is_cut_ends_in_the_same_bits(cut: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = train([TINY, OTHER], tmp_path / "whole", quiet=True)
+    members = [TINY, OTHER, replace(TINY, phase2=replace(TINY.phase2, gamma=0.0))]  # two are alike in phase 1
+    whole = train(members, tmp_path / "whole", quiet=True)
     steps, real = 0, MetaStep.__call__
 
     def counted(self: MetaStep) -> None:
@@ -69,10 +98,10 @@ def test_a_run_that_is_cut_ends_in_the_same_bits(cut: int, tmp_path: Path, monke
 
     monkeypatch.setattr(MetaStep, "__call__", counted)
     with pytest.raises(Stopped):
-        train([TINY, OTHER], tmp_path / "cut", quiet=True)
+        train(members, tmp_path / "cut", quiet=True)
     monkeypatch.undo()
-    assert torch.equal(train([TINY, OTHER], tmp_path / "cut", resume=True, quiet=True), whole)
-    assert torch.equal(train([TINY, OTHER], tmp_path / "cut", resume=True, quiet=True), whole)  # and again
+    assert torch.equal(train(members, tmp_path / "cut", resume=True, quiet=True), whole)
+    assert torch.equal(train(members, tmp_path / "cut", resume=True, quiet=True), whole)  # and again
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:

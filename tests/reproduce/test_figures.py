@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kcciol.reproduce import figures, omniglot
+from kcciol.reproduce import colour, figures, omniglot
 from kcciol.reproduce.figures import ABOUT, DELTAS
 from kcciol.reproduce.runner import Plan, make
 from kcciol.reproduce.study import Bench, Where
@@ -21,7 +21,8 @@ needs_plots = pytest.mark.skipif(
 
 @needs_plots
 def test_every_figure_is_made(tmp_path: Path) -> None:
-    plan = Plan(Where(runs=tmp_path / "runs", tiny=True), {"omniglot": ("figures",)}, (0,))
+    parts = {"omniglot": ("figures",), "mini-imagenet": ("weights",)}
+    plan = Plan(Where(runs=tmp_path / "runs", tiny=True), parts, (0,))
     assert make(plan) == []
     paths, _ = write_tables(plan, tmp_path / "out", 1.0)
     assert {path.stem for path in paths} == set(ABOUT)
@@ -31,8 +32,11 @@ def test_every_figure_is_made(tmp_path: Path) -> None:
         assert figure["numbers"]
         assert figure["title"].startswith("Rehearsal")
     masking = json.loads((tmp_path / "out" / "figures" / "masking.json").read_text())
-    assert set(masking["data"]) == {f"delta-{d:g}" for d in DELTAS}
-    weights = gather(plan, omniglot.STUDY)["figures"]["kcciol"]["weights"][0]
+    assert set(masking["data"]) == set(DELTAS)
+    assert {name.split(":")[0] for name in masking["numbers"]} == {f"delta {d:g}" for d in DELTAS.values()}
+    found = gather(plan, colour.MINI_IMAGENET)["weights"]
+    assert set(found) == {"kcciol", "control"}
+    weights = found["kcciol"]["weights"][0]
     assert sum(weights["counts"]) == 4 * 4 * 9  # all of the last convolution's weights
 
 

@@ -22,7 +22,7 @@ def test_digits_learned_in_sequence_become_a_figure(tmp_path: Path, capsys: pyte
     assert capsys.readouterr().out == ""
     (path,) = gan.draw(where, (0, 1), tmp_path)
     figure = json.loads(path.read_text())
-    assert len(figure["numbers"]) == 3 * len(gan.COLUMNS) * len(RATES)
+    assert len(figure["numbers"]) == 2 * 3 * len(gan.COLUMNS) * len(RATES)  # when learned, and at the end
     assert [len(row) for row in figure["data"]["kcciol"][1]["0.001"]] == [1, 2, 3]
     if "image" in figure:
         assert (path.parent / figure["image"]).read_bytes().startswith(b"\x89PNG")

@@ -60,9 +60,9 @@ def test_larger_tables_wait_for_the_training_and_are_made_together(tmp_path: Pat
 
 
 def test_columns_that_go_on_from_one_training_wait_for_each_other(tmp_path: Path) -> None:
-    wanted = plan(tmp_path, "figures", columns=("delta-0", "delta-1"), jobs=2)
+    wanted = plan(tmp_path, "figures", columns=("delta-0.25", "delta-0.75"), jobs=2)
     first, second, *_ = groups(wanted, apart=True)
-    assert (first.columns, second.columns) == (("delta-0",), ("delta-1",))
+    assert (first.columns, second.columns) == (("delta-0.25",), ("delta-0.75",))
     assert next_group(wanted, [second], [first]) is None  # both would train kcciol
 
 

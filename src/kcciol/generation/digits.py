@@ -18,7 +18,7 @@ from kcciol.generation.evaluate import evaluate
 from kcciol.generation.network import Networks
 
 BASE, NOVEL = (0, 1, 2, 3, 4, 8, 9), (5, 6, 7)
-RATES = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+RATES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 
 
 def digits(root: str) -> Splits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from kcciol.compare import Trained
@@ -12,26 +13,30 @@ from kcciol.reproduce import cells, figures, frames
 from kcciol.reproduce.study import Cell, Column, Sizes, Study
 
 
-def printed(alpha: float, steps: int) -> Callable[[Config], Config]:
-    """The paper's printed sizes and rates of phase 1, for its rivals: one class of ten images, rows drawn anew."""
+def printed(*alphas: float) -> Callable[[Config], Config]:
+    """The paper's printed sizes and rates, those of the inner loop by phase: one class of ten images, rows drawn anew
+    (but for MRCL, whose are left)."""
 
     def change(config: Config) -> Config:
         trajectory = replace(config.trajectory, classes=1, support=10, query=5, remember=10)
         reset: Literal["none", "draw"] = "none" if config.representation == "mrcl" else "draw"
-        phase1 = replace(config.phase1, steps=steps, alpha=alpha, beta=1e-4)
-        return replace(config, trajectory=trajectory, meta=replace(config.meta, reset=reset), phase1=phase1)
+        pairs = zip(config.phases, alphas, strict=True)
+        phases: dict[str, Any] = {f"phase{i}": replace(p, alpha=a, beta=1e-4) for i, (p, a) in enumerate(pairs, 1)}
+        return replace(config, trajectory=trajectory, meta=replace(config.meta, reset=reset), **phases)
 
     return change
 
 
 def columns_of(preset: str, change: Callable[[Config], Config]) -> dict[str, Column]:
-    """Every representation; the rivals as printed and, in `-same`, with our trajectories and number of steps."""
+    """Every representation; the rivals as printed, which for OML is the end of `kcciol-paper`'s phase 1, and in
+    `oml-same` with our trajectories and number of steps."""
     return {
         "scratch": Column(preset, "scratch"),
         "pretrained": Column(preset, "pretrained"),
         "srnn": Column(preset, "srnn"),
         "mrcl": Column(preset, "mrcl", change),
-        "oml": Column(preset, "oml", change),
+        "kcciol-paper": Column(preset, "kcciol", change),
+        "oml": Column(preset, "kcciol", change, after=("kcciol-paper", 1), phase=1),
         "oml-same": Column(preset, "phase1", after=("kcciol", 1)),
         "kcciol": Column(preset, "kcciol"),
         "kcciol-phase1": Column(preset, "kcciol", after=("kcciol", 1), phase=1),
@@ -69,8 +74,13 @@ def with_means(name: str, found: frames.Found) -> dict[str, Any]:
 # --- Table 7 ----------------------------------------------------------------------------------------------------------
 
 LEARNERS = ("der", "der++", "hal", "merlin", "gss", "podnet")
-STARTS: dict[str, tuple[Trained, ...]] = {"scratch": ("all",), "pretrained": ("head", "all"), "kcciol": ("head",)}
+STARTS: dict[str, tuple[Trained, ...]] = {
+    "scratch": ("head", "all"),
+    "pretrained": ("head", "all"),
+    "kcciol": ("head",),
+}
 NAMES = {
+    ("scratch", "head"): "",  # of MERLIN alone, which never trains a whole network
     ("scratch", "all"): "",
     ("pretrained", "all"): ", supervised start",
     ("pretrained", "head"): ", supervised start, frozen",
@@ -80,14 +90,16 @@ NAMES = {
 
 def table7(classes: tuple[int, ...], held_out: int) -> Callable[[str], Mapping[str, Cell]]:
     """Replay learners from scratch, as the paper seems to have them, and from fairer starts."""
-    sizes: dict[str, Any] = {"classes": classes, "trajectories": 10, "budget_images": 200, "search_classes": held_out}
+    sizes: dict[str, Any] = {"classes": classes, "budget_images": 200, "search_classes": held_out}
+    few = sizes | {"search_trajectories": 3}  # a whole network is costly
 
     def part(column: str) -> Mapping[str, Cell]:
         found: dict[str, Cell] = {}
         for trains in STARTS[column]:
             for name in LEARNERS:
-                if {"merlin": trains == "head", "podnet": trains == "all"}.get(name, True):
-                    found[f"{name}, {trains}"] = cells.learned(name, trains, {}, **sizes)
+                able = {"merlin": trains == "head", "podnet": trains == "all"}.get(name, True)
+                if able and (column, trains, name == "merlin") != ("scratch", "head", False):
+                    found[f"{name}, {trains}"] = cells.learned(name, trains, {}, **(few if trains == "all" else sizes))
         return found
 
     return part
@@ -100,7 +112,11 @@ def rows7(found: frames.Found) -> frames.Rows:
         for key, measured in results.items():
             name, trains = key.split(", ")
             columns[name + NAMES[column, trains]] = measured
-    return frames.by_classes(columns)
+    rows = frames.by_classes(columns)
+    for row in rows.values():
+        for name, cell in row.items():
+            cell.update({k: columns[name][0].get(k) for k in ("replay", "bytes", "budget_bytes", "within_budget")})
+    return rows
 
 
 def mini_tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
@@ -109,9 +125,11 @@ def mini_tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
         made["table2"] = with_means("table2", found["table2"])
     if found["table7"]:
         rows = rows7(found["table7"])
-        if "adam" in found["table2"].get("kcciol", {}):
-            for n, more in frames.by_classes({"kcciol": found["table2"]["kcciol"]["adam"]}).items():
-                rows.setdefault(n, {}).update(more)
+        beside = {"kcciol": ("kcciol", "adam"), "kcciol + ncm": ("kcciol", "ncm")}
+        beside |= {"pixels + ncm": ("scratch", "pixels"), "untrained + ncm": ("scratch", "ncm")}
+        there = {n: found["table2"].get(c, {}).get(cell) for n, (c, cell) in beside.items()}
+        for n, more in frames.by_classes({name: results for name, results in there.items() if results}).items():
+            rows.setdefault(n, {}).update(more)
         made["table7"] = frames.frame("table7", rows, found["table7"])
     return made
 
@@ -120,25 +138,34 @@ def cifar_tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
     return {"table3": with_means("table3", found["table3"])} if found["table3"] else {}
 
 
-LONGEST = ("kcciol", "pretrained", "scratch")
+def draw(study: str, name: str, table: str) -> Callable[[Mapping[str, frames.Found], Path], list[Path]]:
+    """Half or all of the parameters held, and of mini-ImageNet the histogram of weights."""
+    return lambda found, out: [
+        *figures.constrained(found[table], f"held-{study}", name, out),
+        *figures.draw(found.get("weights", {}), out),
+    ]
+
+
+LONGEST = ("kcciol", "pretrained", "scratch", "kcciol-paper")
 MINI, CIFAR = (6, 8, 10, 12, 14, 16, 18, 20), (10, 15, 20, 25, 30)
 MINI_IMAGENET = Study(
     "mini-imagenet",
     Sizes(MINI, train_samples=30, test_samples=30, held_out=8, redraw=True),
-    columns_of("mini-imagenet", printed(alpha=0.1, steps=26000)),
-    {"table2": gradient(MINI), "table7": table7(MINI, held_out=8)},
-    {"table7": tuple(STARTS)},
+    columns_of("mini-imagenet", printed(0.1, 0.1, 0.5)),
+    {"table2": gradient(MINI), "table7": table7(MINI, held_out=8), "weights": figures.histogram},
+    {"table7": tuple(STARTS), "weights": figures.HISTOGRAM},
     mini_tables,
+    {"table7": (0, 1)},
     LONGEST,
-    lambda found, out: figures.constrained(found["table2"], "held-mini-imagenet", "mini-ImageNet", out),
+    draw("mini-imagenet", "mini-ImageNet", "table2"),
 )
 CIFAR100 = Study(
     "cifar100",
     Sizes(CIFAR, train_samples=30, test_samples=30, held_out=10, redraw=True),
-    columns_of("cifar100", printed(alpha=1e-3, steps=50000)),
+    columns_of("cifar100", printed(1e-3, 1e-3, 0.1)),
     {"table3": gradient(CIFAR)},
     {},
     cifar_tables,
-    LONGEST,
-    lambda found, out: figures.constrained(found["table3"], "held-cifar100", "CIFAR-100", out),
+    longest=LONGEST,
+    draw=draw("cifar100", "CIFAR-100", "table3"),
 )

@@ -1,6 +1,7 @@
-"""What the paper's figures on Omniglot show, as numbers, and the pictures drawn from them.
+"""What the paper's figures show, as numbers, and the pictures drawn from them; on Omniglot, but for the first.
 
-weights       are weights driven to zero by the l1 term: the 5th convolution after phase 2, with the term and without
+weights       are weights driven to zero by the l1 term: the 5th convolution on mini-ImageNet after phase 2, with the term
+              and without
 activations   which features answer to an image: one image, and the mean over a tenth of the novel set
 tsne          ten novel classes as t-SNE lays them out, and how far apart they lie in the features themselves
 prune         is the knowledge in the important half: accuracy after phase 2 with one half of the weights set to zero
@@ -25,8 +26,9 @@ from kcciol.reproduce.frames import by_classes
 from kcciol.reproduce.study import Bench, Cell, search_spec
 from kcciol.values import to_dict
 
-DELTAS = (0.0, 0.25, 0.5, 0.75, 1.0)
-BINS = 81
+# shares of the parameters that phase 3 holds, by column: none, half and all of them are columns of Table 1
+DELTAS = {"lambda0": 0.0, "delta-0.25": 0.25, "kcciol": 0.5, "delta-0.75": 0.75, "kcciol-o": 1.0}
+BINS = 201
 LENGTHS = (50, 200)  # classes
 
 
@@ -43,8 +45,8 @@ def weights(bench: Bench) -> dict[str, Any]:
     theta = representation.problem.theta(representation.Theta)
     name = f"conv{min(5, len(bench.config.net.strides))}.weight"
     values = theta[name].flatten().cpu()
-    reach = float(values.abs().quantile(0.999)) if values.numel() < 2**24 else float(values.abs().max())
-    counts = torch.histc(values.clamp(-reach, reach), BINS, -reach, reach)
+    reach = float(values.abs().max())
+    counts = torch.histc(values, BINS, -reach, reach)
     numbers = {
         "share of weights below 1e-3": float((values.abs() < 1e-3).double().mean()),
         "mean absolute weight": float(values.abs().mean()),
@@ -111,7 +113,7 @@ def prune(bench: Bench) -> dict[str, Any]:
     """Algorithm 4 after phase 2 on all of theta, on its important half, and on the other half."""
     whole = bench.after_phase(2)
     length, layout = whole.problem.theta_length, whole.problem.layout
-    mask = get_mask(layout, whole.Theta, replace(bench.config.mask, delta=0.5, scope="tensor"))
+    mask = get_mask(layout, whole.Theta, replace(bench.config.mask, delta=0.5))  # those that phase 3 holds
     kept = {"all": torch.ones_like(mask), "important half": mask, "other half": 1 - mask}
     found: dict[str, Any] = {}
     for name, half in kept.items():
@@ -144,31 +146,38 @@ FIGURES: dict[str, Mapping[str, Cell]] = {  # by column
     "kcciol": {
         "activations": Cell(fixed(figure="activations"), activations),
         "tsne": Cell(fixed(figure="tsne"), tsne),
-        "weights": Cell(fixed(figure="weights", bins=BINS), weights),
         "prune": Cell(searched("prune"), prune),
     },
-    "gamma0": {
-        "weights": Cell(fixed(figure="weights", bins=BINS), weights),
-        "prune": Cell(searched("prune"), prune),
-    },
-    **{f"delta-{delta:g}": {"masking": Cell(searched("masking"), masking)} for delta in DELTAS},
+    "gamma0": {"prune": Cell(searched("prune"), prune)},
 }
+for _column in DELTAS:
+    FIGURES[_column] = {**FIGURES.get(_column, {}), "masking": Cell(searched("masking"), masking)}
+HISTOGRAM = ("kcciol", "control")
 
 
 def part(column: str) -> Mapping[str, Cell]:
     return FIGURES.get(column, {})
 
 
+def histogram(column: str) -> Mapping[str, Cell]:
+    """Of the columns in HISTOGRAM."""
+    return {"weights": Cell(fixed(figure="weights", bins=BINS), weights)}
+
+
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
-NAMES = {"oml": "OML", "kcciol": "KCCIOL", "gamma0": "without l1"}
+NAMES = {"oml": "OML", "kcciol": "KCCIOL", "gamma0": "without l1", "control": "without l1"}
 ABOUT = {
-    "weights": ("Weights of the 5th convolution", "After phase 2, with the l1 term (KCCIOL) and without it."),
+    "weights": (
+        "Weights of the 5th convolution",
+        "mini-ImageNet, after phase 2, with the l1 term (KCCIOL) and without it: how densely they lie, on a log scale.",
+    ),
     "activations": ("Activations", "2304 features: of one image (left), and their mean over a tenth of the novel set."),
     "tsne": ("Ten novel classes", "The features of all their images, laid out by t-SNE; colours are classes."),
     "prune": (
         "Where the knowledge is",
-        "Accuracy after phase 2 with one half of the weights, by size, set to zero. The larger are the important ones.",
+        "Accuracy after phase 2 with one half of the weights set to zero. The important half is the one that phase 3 "
+        "holds: the larger of all.",
     ),
     "masking": ("Share of parameters held", "Accuracy against delta, the share of the parameters that phase 3 holds."),
 }
@@ -184,7 +193,7 @@ def draw(found: Mapping[str, Mapping[str, list[dict[str, Any]]]], out: Path) -> 
     for name, columns in by_name.items():
         title, caption = ABOUT[name]
         numbers = {
-            f"{NAMES.get(column, column)}: {key}": value
+            f"{f'delta {DELTAS[column]:g}' if name == 'masking' else NAMES.get(column, column)}: {key}": value
             for column, result in columns.items()
             for key, value in _numbers(name, result).items()
         }
@@ -211,7 +220,8 @@ def constrained(found: Mapping[str, Mapping[str, list[dict[str, Any]]]], name: s
     path.parent.mkdir(parents=True, exist_ok=True)
     figure: dict[str, Any] = {
         "title": f"Half or all of the parameters held, {what}",
-        "caption": "Accuracy on held-out images of novel classes: KCCIOL holds the important half, KCCIOL-o all.",
+        "caption": "Accuracy on held-out images of novel classes: after the same phases 1 and 2, phase 3 holds the "
+        "important half of the parameters (KCCIOL) or all of them (KCCIOL-o).",
         "numbers": numbers,
         "data": {
             n: {c: {k: cell[k] for k in ("mean", "ci95", "n")} for c, cell in row.items()} for n, row in rows.items()
@@ -263,9 +273,11 @@ def picture(name: str, columns: Mapping[str, Mapping[str, Any]], path: Path) -> 
 
 def _weights(axes: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
     for column, result in columns.items():
-        places = torch.linspace(-result["reach"], result["reach"], len(result["counts"])).tolist()
-        axes[0].plot(places, result["counts"], drawstyle="steps-mid", label=NAMES.get(column, column))
-    axes[0].set(yscale="log", xlabel="weight", ylabel="count")
+        counts, width = torch.tensor(result["counts"]), 2 * result["reach"] / len(result["counts"])
+        places = torch.linspace(-result["reach"] + width / 2, result["reach"] - width / 2, len(counts)).tolist()
+        density = (counts / (counts.sum() * width)).tolist()
+        axes[0].plot(places, density, drawstyle="steps-mid", label=NAMES.get(column, column))
+    axes[0].set(yscale="log", xlabel="weight", ylabel="density")
     axes[0].legend()
 
 
@@ -297,7 +309,7 @@ def _prune(axes: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _masking(axes: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
-    by_delta = sorted((float(column.removeprefix("delta-")), result) for column, result in columns.items())
+    by_delta = sorted(((DELTAS[column], result) for column, result in columns.items()), key=lambda pair: pair[0])
     for n in by_delta[0][1]["classes"]:
         cells = [result["classes"][n] for _, result in by_delta]
         deltas, means, spread = [d for d, _ in by_delta], [c["mean"] for c in cells], [c["ci95"] or 0 for c in cells]

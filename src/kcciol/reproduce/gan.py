@@ -112,10 +112,11 @@ def draw(where: Where, seeds: Sequence[int], out: Path) -> list[Path]:
     numbers: dict[str, float] = {}
     for column, results in found.items():
         for rate in results[0]["rates"]:
-            last = [r["rates"][rate]["right"][-1] for r in results]
+            right = [r["rates"][rate]["right"] for r in results]
             for j, digit in enumerate(NOVEL):
-                mean = 100 * sum(row[j] for row in last) / len(last)
-                numbers[f"{column}, rate {rate}: {digit}s that look like {digit}, % at the end"] = mean
+                for i, when in ((j, "when learned"), (-1, "at the end")):
+                    mean = 100 * sum(rows[i][j] for rows in right) / len(right)
+                    numbers[f"{column}, rate {rate}: {digit}s that look like {digit}, % {when}"] = mean
     path = out / "figures" / "gan.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure: dict[str, Any] = {

@@ -52,7 +52,11 @@ COLUMNS = {
     "gamma0": Column("omniglot", "gamma0", after=("kcciol", 1)),
     "lambda0": Column("omniglot", "lambda0", after=("kcciol", 2)),
     "control": Column("omniglot", "control", after=("gamma0", 2)),  # whose phase 2 is its own
-    **{f"delta-{d:g}": Column("omniglot", "kcciol", masked(d), after=("kcciol", 2)) for d in figures.DELTAS},
+    **{
+        column: Column("omniglot", "kcciol", masked(d), after=("kcciol", 2))
+        for column, d in figures.DELTAS.items()
+        if column.startswith("delta-")
+    },
 }
 
 
@@ -140,6 +144,6 @@ STUDY = Study(
     },
     {"table5": tuple(STARTS), "table6": tuple(STARTS), "figures": tuple(figures.FIGURES)},
     tables,
-    ("kcciol", "pretrained", "scratch", "anml", "mrcl-same", "maml-rep-same"),
-    lambda found, out: figures.draw(found["figures"], out),
+    longest=("kcciol", "pretrained", "scratch", "anml", "mrcl-same", "maml-rep-same"),
+    draw=lambda found, out: figures.draw(found["figures"], out),
 )

@@ -143,7 +143,7 @@ def studies_of(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 def cells(plan: Plan, study: Study, column: str, seed: int) -> Iterator[tuple[Path, str, str, Cell]]:
     """The cells of a column: file, part, name, how it is measured."""
     for part in plan.parts[study.name]:
-        if part not in study.some or (column in study.some[part] and seed == 0):
+        if study.has(part, column, seed):
             for name, cell in study.parts[part](column).items():
                 yield path_of(plan.where, study, part, column, seed, name), part, name, cell
 

@@ -52,6 +52,7 @@ MEMBERS: dict[str, Callable[[RegressionConfig], RegressionConfig]] = {
 }
 # columns of the table: a member at the end of a phase
 COLUMNS = {
+    "kcciol-phase1": ("kcciol", 1),
     "mrcl": ("control-paper", 1),
     "oml": ("control", 1),
     "kcciol-paper": ("kcciol-paper", 3),
@@ -59,6 +60,11 @@ COLUMNS = {
     "kcciol-phase2": ("kcciol", 2),
     "kcciol": ("kcciol", 3),
     "control": ("control", 3),
+}
+NOTES = {
+    "mrcl": "Phase 1 with the printed schedule of the outer rate. What sets OML apart, rows of W drawn anew for new "
+    "classes, regression does not have.",
+    "oml": "Phase 1 with a constant outer rate: the same as kcciol-phase1.",
 }
 SUPERVISED = {"pretrained": 0.0, "srnn": 0.1}
 
@@ -192,6 +198,7 @@ def tables(where: Where, seeds: Sequence[int]) -> dict[str, Any]:
         "table4": {
             **about,
             "lower_is_better": True,
+            "notes": {column: note for column, note in NOTES.items() if column in found},
             "rows": rows,
             "settings": {column: results[0]["config"] for column, results in found.items()},
             "record": {column: results[0]["record"] for column, results in found.items()},

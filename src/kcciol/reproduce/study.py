@@ -7,9 +7,9 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,7 @@ from kcciol.representations import with_method
 from kcciol.values import to_dict
 
 CHOSEN_ON = "base classes kept out of training"
+Part = Literal["novel", "validation", "base"]
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,19 @@ class Study:
     parts: Mapping[str, Callable[[str], Mapping[str, Cell]]]
     """By table: the cells of a column."""
     some: Mapping[str, tuple[str, ...]]
-    """Parts that only these columns have, for the first seed."""
+    """Parts that only these columns have."""
     frames: Callable[[Mapping[str, Any]], dict[str, Any]]
     """From all cells that are there (part -> column -> cell -> a result of each seed) to tables."""
+    seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Their seeds; the first where none are named."""
     longest: tuple[str, ...] = ()
     """Columns to begin with, when several are made at once."""
     draw: Callable[[Mapping[str, Any], Path], list[Path]] | None = None
     """From the same to pictures in a folder."""
+
+    def has(self, part: str, column: str, seed: int) -> bool:
+        """Whether a part is made of this column and seed."""
+        return part not in self.some or (column in self.some[part] and seed in self.seeds.get(part, (0,)))
 
     def root(self, column: str) -> str:
         """The column whose training this one's goes on from, through others if need be."""
@@ -160,26 +167,25 @@ class Bench:
         small = (config.task_classes, 2 * config.task_classes)
         return replace(config, classes=small, trajectories=2, search_trajectories=2, search_classes=5)
 
-    @functools.cached_property
-    def features(self) -> dict[str, Features]:
-        """Of novel classes, of those that settings are chosen on, and of those trained on."""
+    @functools.cache  # noqa: B019
+    def features(self, part: Part) -> Features:
+        """Of novel classes, of those that settings are chosen on, or of those trained on."""
         self.representation.refuse_known(self.data.novel, "novel")
-        return self._features_of(self.representation)
+        return self._features_of(self.representation, part)
 
-    def _features_of(self, representation: Representation) -> dict[str, Features]:
+    def _features_of(self, representation: Representation, part: Part) -> Features:
         s = self.sizes
         set_precision(EngineConfig(), representation.Theta.device)
-        parts = {"novel": self.data.novel, "validation": self.data.validation, "base": self.data.base}
-        return {
-            name: representation.split_features(part, s.train_samples, s.test_samples, s.redraw)
-            for name, part in parts.items()
-        }
+        data = {"novel": self.data.novel, "validation": self.data.validation, "base": self.data.base}[part]
+        if part == "base":  # they only fill up streams: twice as many as that can take
+            data = data.classes(0, min(len(data), 2 * max(0, max(s.classes) - len(self.data.validation)) or 1))
+        return representation.split_features(data, s.train_samples, s.test_samples, s.redraw)
 
     @functools.cache  # noqa: B019
     def world(self, trains: Trained) -> World:
         if trains == "all":
             return world(self.representation, self.data, self.stream(), trains)
-        novel, base = (Examples(f.train, f.test) for f in (self.features["novel"], self.features["validation"]))
+        novel, base = (Examples(f.train, f.test) for f in (self.features("novel"), self.features("validation")))
         size = math.prod(self.data.base.image_shape)
         return World(novel, base, Head(novel.train.shape[2]), trains, CHOSEN_ON, size)
 
@@ -219,7 +225,8 @@ class Bench:
         """Algorithm 4 on this representation, or another. All rates are tried for the first config, that of the
         shortest streams; for the others those around the last choice."""
         r = representation or self.representation
-        f = self.features if representation is None else self._features_of(representation)
+        parts: tuple[Part, ...] = ("novel", "validation", "base")
+        f = {p: self.features(p) if representation is None else self._features_of(representation, p) for p in parts}
         set_precision(EngineConfig(), r.Theta.device)
         found: dict[str, Any] = {}
         near: float | None = None

@@ -49,8 +49,8 @@ class Kind:
     metrics: tuple[str, ...]
     free: tuple[str, ...] = ()
     """Settings in which members may differ, besides seed, mask and the phases' rates, gamma and lambda."""
-    lost: Callable[[Sequence[Any], Tensor], bool] = lambda members, values: False
-    """Whether the mean metrics (metrics, M) of some steps say that a member learns nothing any more."""
+    lost: Callable[[Sequence[Any], Tensor], Tensor] = lambda members, values: values[0].isnan()
+    """Whether the mean metrics (metrics, M) of some steps say that a member learns nothing any more, (M,)."""
 
 
 @dataclass
@@ -76,6 +76,23 @@ class Run:
 
     def save(self, path: Path, phase: int, step: int, tensors: dict[str, Tensor]) -> None:
         save(path, [to_dict(m) for m in self.members], State(phase, step, tensors))
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Members that are alike until the end of a phase take its steps as one."""
+
+    firsts: list[int]
+    """Of those that are alike, the first."""
+    places: list[int]
+    """Of each member, which of the firsts stands for it."""
+
+    @classmethod
+    def of(cls, members: Sequence[MemberConfig], phase: int) -> Fork:
+        later = {f"phase{i}" for i in (1, 2, 3) if i > phase} | ({"mask"} if phase < 3 else set())
+        until = [{k: v for k, v in to_dict(m).items() if k not in later} for m in members]
+        firsts = [i for i, own in enumerate(until) if own not in until[:i]]
+        return cls(firsts, [[until[i] for i in firsts].index(own) for own in until])
 
 
 def train(kind: Kind, members: Sequence[MemberConfig], out: Path, resume: bool = False, quiet: bool = False) -> Tensor:
@@ -121,8 +138,10 @@ def _train(kind: Kind, members: Sequence[MemberConfig], out: Path, resume: bool,
 
 def _run_phase(run: Run, number: int, resumed: State | None) -> None:
     """Algorithm 2, over and over."""
-    members, Theta = run.members, run.Theta
+    fork = Fork.of(run.members, number)
+    members, Theta = [run.members[i] for i in fork.firsts], run.Theta[fork.firsts]
     engine, steps = members[0].engine, members[0].phases[number - 1].steps
+    lost = torch.zeros(len(members), dtype=torch.bool)
     on_gpu = Theta.is_cuda
     mask = masks(run.net, Theta, members) if any(m.phases[number - 1].lam for m in members) else None
     step, done = run.kind.step(run.net, members, number, Theta, mask), 0
@@ -130,7 +149,7 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
         done = resumed.step
         for tensor, name in ((step.m, "m"), (step.v, "v"), (mask, "mask")):
             if tensor is not None:
-                tensor.copy_(resumed.tensors[name])
+                tensor.copy_(resumed.tensors[name][fork.firsts])
     if done == steps:
         return
     step.step.fill_(done)
@@ -143,19 +162,22 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
             execute()
         slot, done = done % BLOCK, done + n
         values = step.metrics[slot : slot + n].mean(0).cpu()
-        if run.kind.lost(members, values):
+        lost |= run.kind.lost(members, values)
+        if bool(lost.all()):  # else the others go on, and those lost are found to be so when they are measured
             raise UserError(f"All trajectories of a run diverge in phase {number} near step {done}: lower its rates.")
-        run.bar.update(number, done, float(values[0].mean()))
+        run.bar.update(number, done, float(values[0][~lost].mean()))
         if done % engine.log_every == 0 or done == steps:
-            _log(run, number, done, values)
+            _log(run, number, done, values[:, fork.places])
         stopped = run.stop.signal_number
         if done % engine.checkpoint_every == 0 or done == steps or stopped is not None:
-            if not bool(Theta.isfinite().all()):
+            if not bool(Theta.isfinite().all(1).any()):
                 raise UserError(f"Theta is no longer finite in phase {number} near step {done}: lower its rates.")
+            run.Theta.copy_(Theta[fork.places])
             if done == steps:
-                run.save(run.out / f"phase{number}.safetensors", number, done, {"Theta": Theta})
-            tensors = {"Theta": Theta, "m": step.m, "v": step.v} | ({} if mask is None else {"mask": mask})
-            run.save(run.out / "checkpoint.safetensors", number, done, tensors)
+                run.save(run.out / f"phase{number}.safetensors", number, done, {"Theta": run.Theta})
+            tensors = {"m": step.m, "v": step.v} | ({} if mask is None else {"mask": mask})
+            every = {"Theta": run.Theta} | {name: tensor[fork.places] for name, tensor in tensors.items()}
+            run.save(run.out / "checkpoint.safetensors", number, done, every)
         if stopped is not None:
             raise Stopped(stopped, f"Stopped in phase {number} after step {done}, and saved there.")
 
