@@ -1,7 +1,7 @@
 """What the paper's figures show, as numbers, and the pictures drawn from them; on Omniglot, but for the first.
 
-weights       are weights driven to zero by the l1 term: the 5th convolution on mini-ImageNet after phase 2, with the term
-              and without
+weights       are weights driven to zero by the l1 term: the 5th convolution on mini-ImageNet, after phase 2, with the
+              term and without
 activations   which features answer to an image: one image, and the mean over a tenth of the novel set
 tsne          ten novel classes as t-SNE lays them out, and how far apart they lie in the features themselves
 prune         is the knowledge in the important half: accuracy after phase 2 with one half of the weights set to zero

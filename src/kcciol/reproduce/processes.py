@@ -60,8 +60,8 @@ def next_group(plan: Plan, waiting: Sequence[Group], running: Sequence[Group]) -
 
 
 def surroundings(group: Group) -> dict[str, str]:
-    """The environment of its process. On a shared GPU training gives way to helpers, and to what is made in one go: there
-    each small step waits for the last one."""
+    """The environment of its process. On a shared GPU training gives way to helpers, and to what is made in one go:
+    there each small step waits for the last one."""
     gives_way = bool(group.columns) and not group.helper
     return os.environ | ({"CUDA_MPS_CLIENT_PRIORITY": "1"} if gives_way else {})  # 1: below the others
 
