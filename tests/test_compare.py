@@ -198,6 +198,9 @@ def test_a_budget_in_bytes_is_kept_and_used(name: str, world: tuple[Representati
     if name not in ("hal", "merlin", "gss-iqp"):
         each = kept / min(chosen[unit], 6 * 5)  # in a stream of 30 examples
         assert budget - 1.2 * each * chosen[unit] < each
+    if name == "merlin":  # as many as if it kept nothing else
+        each = where.novel.train[0, 0].nbytes + 8  # and its label
+        assert chosen[unit] == budget // each
     assert within_budget(where, "ncm", config, {}) == {}
     assert within_budget(where, name, config, {unit: 3}) == {}
 

@@ -217,7 +217,8 @@ def check_learner(where: World, name: str, fixed: Mapping[str, Any]) -> None:
 
 def within_budget(where: World, name: str, config: StreamConfig, fixed: Mapping[str, Any]) -> dict[str, int]:
     """The number of examples that a replay learner may keep in the bytes of `budget_images` images, all else that it
-    keeps counted; where that alone takes more, as many as if it were nothing. Nothing for learners that keep none."""
+    keeps counted, but at least one; where all else alone takes more, as many as if it were nothing. For learners that
+    keep none, nothing."""
     method = learner_type(name)
     kind = method.settings_type
     unit = next((n for n in ("slots", "ring") if n in {f.name for f in dataclasses.fields(kind)}), None)
@@ -247,9 +248,8 @@ def within_budget(where: World, name: str, config: StreamConfig, fixed: Mapping[
     first = kept(few)
     each = (kept(more) - first) // (more - few)
     wait = max(0, settings_default(kind, fixed, "recent") - 1)  # examples that wait beside the memory
-    room = few + (budget - first) // each - wait
-    alone = config.budget_images // (classes if unit == "ring" else 1)
-    return {unit: room if room >= 1 else max(1, alone)}
+    besides = first - few * each
+    return {unit: max(1, (budget - (besides if besides < budget else 0)) // each - wait)}
 
 
 def settings_default(kind: type[Settings], fixed: Mapping[str, Any], name: str) -> int:

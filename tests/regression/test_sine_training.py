@@ -55,6 +55,9 @@ def test_members_that_are_alike_so_far_take_their_steps_as_one(tmp_path: Path) -
     assert (Fork.of(members, 1).firsts, Fork.of(members, 1).places) == ([0, 3], [0, 0, 0, 1])
     assert (Fork.of(members, 2).firsts, Fork.of(members, 2).places) == ([0, 1, 3], [0, 1, 0, 2])
     assert Fork.of(members, 3).firsts == [0, 1, 2, 3]
+    held = [replace(m, phase2=replace(m.phase2, lam=1.0)) for m in members]
+    assert Fork.of(held, 2).firsts == [0, 1, 2, 3]  # then the mask counts in phase 2 already
+    assert Fork.of(held, 1).firsts == [0, 3]
     found = train(members, tmp_path / "all", quiet=True)
     for i, member in enumerate(members):
         torch.testing.assert_close(found[i], train([member], tmp_path / str(i), quiet=True)[0], rtol=1e-4, atol=1e-6)

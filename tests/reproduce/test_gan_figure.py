@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kcciol.errors import UserError
 from kcciol.generation.digits import RATES, classifier
 from kcciol.reproduce import gan
 from kcciol.reproduce.study import Where
@@ -26,6 +27,11 @@ def test_digits_learned_in_sequence_become_a_figure(tmp_path: Path, capsys: pyte
     assert [len(row) for row in figure["data"]["kcciol"][1]["0.001"]] == [1, 2, 3]
     if "image" in figure:
         assert (path.parent / figure["image"]).read_bytes().startswith(b"\x89PNG")
+    cell = gan.path_of(where, "kcciol", 0)
+    made = json.loads(cell.read_text())
+    cell.write_text(json.dumps(made | {"rates": {"0.5": made["rates"]["0.001"]}}))
+    with pytest.raises(UserError, match="other rates"):
+        gan.make(where, (0, 1))
 
 
 def test_the_classifier_tells_real_images_apart() -> None:

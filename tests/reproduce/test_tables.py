@@ -10,6 +10,8 @@ import pytest
 
 from kcciol import cli
 from kcciol.atomic import write_json
+from kcciol.reproduce import sine
+from kcciol.reproduce.frames import REHEARSAL
 from kcciol.reproduce.tables import lost
 
 CELL = {"mean": 1.0, "seeds": [0, 1]}
@@ -35,6 +37,16 @@ def test_what_would_be_lost(tmp_path: Path, new: dict[str, Any], gone: list[str]
     assert lost(tmp_path / "table1.json", new) == gone
 
 
+def test_a_rehearsal_may_be_lost(tmp_path: Path) -> None:
+    write_json(tmp_path / "table1.json", TABLE | {"title": REHEARSAL + "Omniglot"})
+    assert lost(tmp_path / "table1.json", {"rows": {}}) == []
+
+
+def test_a_table_of_sine_functions_says_its_seeds(tmp_path: Path) -> None:
+    results = [{"functions": {"1": {"by_run": [1.0], "diverged": 0}}, "rate": {"chosen": 1}, "config": {"seed": 2}}]
+    assert sine.pooled(results, "1")["seeds"] == [2]
+
+
 def test_deeper_rows_are_cells_too(tmp_path: Path) -> None:
     write_json(tmp_path / "heads.json", {"rows": {"200": {"oml": {"ncm": CELL, "slda": CELL}}}})
     assert lost(tmp_path / "heads.json", {"rows": {"200": {"oml": {"ncm": CELL}}}}) == ["200, oml, slda"]
@@ -46,12 +58,15 @@ def test_nothing_is_lost_of_what_is_no_table(tmp_path: Path, text: str) -> None:
     assert lost(tmp_path / "table1.json", rows(oml=CELL)) == []
 
 
-def test_a_fuller_table_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fuller_table_is_left_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kcciol.reproduce.tables.refuse_rehearsal", lambda out: None)  # as if it were none
     words = ["reproduce", "heads", "--preset", "tiny", "--runs", str(tmp_path / "runs"), "--seeds", "0"]
     out = tmp_path / "out"
     assert cli.main([*words, "--out", str(out), "--columns", "oml"]) == 0
     full = json.loads((out / "heads.json").read_text())
-    full["rows"]["3"]["kcciol"] = full["rows"]["3"]["oml"]
+    full["rows"]["3"]["kcciol"], full["title"] = full["rows"]["3"]["oml"], "Heads"
     write_json(out / "heads.json", full)
     capsys.readouterr()
     assert cli.main([*words, "--out", str(out), "--columns", "oml"]) == 2
@@ -62,12 +77,16 @@ def test_a_fuller_table_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureF
     assert cli.main([*words, "--out", str(tmp_path / "other"), "--columns", "oml"]) == 0
 
 
-def test_a_rehearsal_does_not_go_over_real_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_json(tmp_path / "table1.json", TABLE)
+@pytest.mark.parametrize("name", ["table1.json", "figures/gan.json"])
+def test_a_rehearsal_does_not_go_over_real_results(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "figures").mkdir()
+    write_json(tmp_path / name, TABLE)
     words = ["reproduce", "heads", "--preset", "tiny", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)]
     assert cli.main(words) == 2
     assert "is no rehearsal" in " ".join(capsys.readouterr().err.split())
-    assert json.loads((tmp_path / "table1.json").read_text()) == TABLE
+    assert json.loads((tmp_path / name).read_text()) == TABLE
     assert not (tmp_path / "runs").exists()
 
 

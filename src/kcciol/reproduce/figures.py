@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from kcciol.atomic import replacing, write_json
+from kcciol.config import MaskConfig
 from kcciol.errors import UserError
 from kcciol.meta.mask import get_mask
 from kcciol.representation import Representation
@@ -109,11 +110,16 @@ def silhouette(far: Tensor, labels: Tensor) -> float:
     return float(((other - own) / torch.maximum(own, other)).mean())
 
 
+def pruned_by(bench: Bench) -> MaskConfig:
+    """The half that phase 3 holds."""
+    return replace(bench.config.mask, delta=0.5)
+
+
 def prune(bench: Bench) -> dict[str, Any]:
     """Algorithm 4 after phase 2 on all of theta, on its important half, and on the other half."""
     whole = bench.after_phase(2)
     length, layout = whole.problem.theta_length, whole.problem.layout
-    mask = get_mask(layout, whole.Theta, replace(bench.config.mask, delta=0.5))  # those that phase 3 holds
+    mask = get_mask(layout, whole.Theta, pruned_by(bench))
     kept = {"all": torch.ones_like(mask), "important half": mask, "other half": 1 - mask}
     found: dict[str, Any] = {}
     for name, half in kept.items():
@@ -138,7 +144,11 @@ def masking(bench: Bench) -> dict[str, Any]:
 
 def searched(figure: str) -> Callable[[Bench], dict[str, Any]]:
     """The specification of a figure that Algorithm 4 is in."""
-    return lambda bench: {"figure": figure, **search_spec(bench.evaluations(LENGTHS, "adam"))}
+    return lambda bench: {
+        "figure": figure,
+        **({"mask": to_dict(pruned_by(bench))} if figure == "prune" else {}),
+        **search_spec(bench.evaluations(LENGTHS, "adam")),
+    }
 
 
 FIGURES: dict[str, Mapping[str, Cell]] = {  # by column

@@ -21,7 +21,8 @@ from kcciol.data import load as load_data
 from kcciol.data.classset import Splits
 from kcciol.engine.execute import pick_device
 from kcciol.engine.record import record
-from kcciol.generation.digits import BASE, NOVEL, classifier, digits, measure
+from kcciol.errors import UserError
+from kcciol.generation.digits import BASE, NOVEL, RATES, classifier, digits, measure
 from kcciol.generation.network import Networks
 from kcciol.generation.settings import GanConfig, GenerationConfig, TrajectoryConfig
 from kcciol.generation.train import load, train
@@ -66,7 +67,10 @@ def check(where: Where, seeds: Sequence[int]) -> None:
     """Refuse cells of other settings."""
     for column, (name, _) in COLUMNS.items():
         for seed in seeds:
-            refuse_other(path_of(where, column, seed), member(where, name, seed), "rates")
+            path = path_of(where, column, seed)
+            refuse_other(path, member(where, name, seed), "rates")
+            if path.exists() and list(json.loads(path.read_text())["rates"]) != [f"{rate:g}" for rate in RATES]:
+                raise UserError(f"{path} was made with other rates: move it away, or use other --runs.")
 
 
 def make(where: Where, seeds: Sequence[int]) -> None:

@@ -215,6 +215,7 @@ def pooled(results: list[dict[str, Any]], n: str) -> dict[str, Any]:
     return {
         **start,
         "by_seed": [sum(part) / len(part) if part else None for part in values],
+        "seeds": [r["config"]["seed"] for r in results],
         "diverged": sum(r["functions"][n]["diverged"] for r in results),
         "choice": [r["rate"]["chosen"] for r in results],
     }

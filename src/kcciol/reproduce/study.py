@@ -138,6 +138,8 @@ class Bench:
         self.study, self.column, self.seed, self.where = study, column, seed, where
         self.sizes = tiny_sizes(study.sizes) if where.tiny else study.sizes
         self.config = config_of(study, column, seed, where)
+        self._features: dict[Part, Features] = {}
+        self._worlds: dict[Trained, World] = {}
 
     @functools.cached_property
     def data(self) -> Splits:
@@ -167,11 +169,12 @@ class Bench:
         small = (config.task_classes, 2 * config.task_classes)
         return replace(config, classes=small, trajectories=2, search_trajectories=2, search_classes=5)
 
-    @functools.cache  # noqa: B019
     def features(self, part: Part) -> Features:
         """Of novel classes, of those that settings are chosen on, or of those trained on."""
-        self.representation.refuse_known(self.data.novel, "novel")
-        return self._features_of(self.representation, part)
+        if part not in self._features:
+            self.representation.refuse_known(self.data.novel, "novel")
+            self._features[part] = self._features_of(self.representation, part)
+        return self._features[part]
 
     def _features_of(self, representation: Representation, part: Part) -> Features:
         s = self.sizes
@@ -181,8 +184,13 @@ class Bench:
             data = data.classes(0, min(len(data), 2 * max(0, max(s.classes) - len(self.data.validation)) or 1))
         return representation.split_features(data, s.train_samples, s.test_samples, s.redraw)
 
-    @functools.cache  # noqa: B019
     def world(self, trains: Trained) -> World:
+        """What a learner of the head, or of the whole network, is measured on."""
+        if trains not in self._worlds:
+            self._worlds[trains] = self._world(trains)
+        return self._worlds[trains]
+
+    def _world(self, trains: Trained) -> World:
         if trains == "all":
             return world(self.representation, self.data, self.stream(), trains)
         novel, base = (Examples(f.train, f.test) for f in (self.features("novel"), self.features("validation")))

@@ -83,7 +83,7 @@ def _spent(plan: Plan, name: str, seconds: float) -> list[dict[str, Any]]:
 def lost(path: Path, new: dict[str, Any]) -> list[str]:
     """The measured cells of the table at `path` that are not in the new one, or there with fewer seeds."""
     old = _table(path)
-    if old is None:
+    if old is None or _is_rehearsal(old):
         return []
     there = dict(_leaves(new.get("rows")))
     return [
@@ -94,11 +94,15 @@ def lost(path: Path, new: dict[str, Any]) -> list[str]:
 
 
 def refuse_rehearsal(out: Path) -> None:
-    """A rehearsal must not go where real tables lie."""
-    for path in sorted(out.glob("*.json")):
-        table = _table(path)
-        if table is not None and "rows" in table and not str(table.get("title", "")).startswith(REHEARSAL):
+    """A rehearsal must not go where real tables and figures lie."""
+    for path in sorted([*out.glob("*.json"), *out.glob("figures/*.json")]):
+        found = _table(path)
+        if found is not None and ("rows" in found or path.parent != out) and not _is_rehearsal(found):
             raise UserError(f"{path} is no rehearsal, and a rehearsal would go over it: choose another --out.")
+
+
+def _is_rehearsal(table: dict[str, Any]) -> bool:
+    return str(table.get("title", "")).startswith(REHEARSAL)
 
 
 def _table(path: Path) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ phase1.safetensors ...   Theta (M, length) after each phase
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,9 @@ class Fork:
 
     @classmethod
     def of(cls, members: Sequence[MemberConfig], phase: int) -> Fork:
-        later = {f"phase{i}" for i in (1, 2, 3) if i > phase} | ({"mask"} if phase < 3 else set())
+        later = {f"phase{i}" for i in (1, 2, 3) if i > phase}
+        if not any(p.lam for m in members for p in m.phases[:phase]):  # nothing was held so far
+            later.add("mask")
         until = [{k: v for k, v in to_dict(m).items() if k not in later} for m in members]
         firsts = [i for i, own in enumerate(until) if own not in until[:i]]
         return cls(firsts, [[until[i] for i in firsts].index(own) for own in until])
@@ -212,7 +215,8 @@ def _identity(config: MemberConfig) -> dict[str, Any]:
 
 def _log(run: Run, phase: int, step: int, values: Tensor) -> None:
     line: dict[str, Any] = {"phase": phase, "step": step}
-    line |= {k: v.tolist() for k, v in zip(run.kind.metrics, values, strict=True)}
+    for name, numbers in zip(run.kind.metrics, values.tolist(), strict=True):
+        line[name] = [number if math.isfinite(number) else None for number in numbers]
     with (run.out / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
