@@ -14,6 +14,7 @@ from kcciol.errors import UserError
 from kcciol.learners import LEARNERS
 from kcciol.learners.er import ER
 from kcciol.learners.ncm import NCMSettings
+from kcciol.learners.online import BLOCK
 from kcciol.learners.online_learner import OnlineLearner
 from tests.learners.battery import sensible
 
@@ -43,6 +44,47 @@ def test_saved_and_loaded_it_goes_on_exactly(name: str, tmp_path: Path) -> None:
         assert second.scores_one(x) == whole.scores_one(x)
         assert second.predict_one(x) == whole.predict_one(x)
     assert second.memory_bytes() == whole.memory_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_many_are_learned_as_one_after_another(name: str) -> None:
+    by_class = sorted(examples(), key=lambda pair: pair[1])
+    for stream in (by_class, examples(), [*by_class, *examples(7)]):
+        one, many = OnlineLearner(name, WIDTH), OnlineLearner(name, WIDTH)
+        for x, label in stream:
+            one.learn_one(x, label)
+        assert many.learn_many([x for x, _ in stream], (label for _, label in stream)) is many
+        assert many.classes_ == one.classes_
+        asked = [x for x, _ in examples(8)]
+        assert many.predict_many(asked) == [many.predict_one(x) for x in asked]
+        for x in asked:
+            assert many.scores_one(x) == pytest.approx(one.scores_one(x), rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("xs", "labels", "message"),
+    [
+        ([[0.0] * WIDTH, [0.0] * (WIDTH - 1) + [float("nan")]], ["a", "b"], "not a finite number"),
+        ([[0.0] * WIDTH] * 2, ["a", ["b"]], "cannot be a label"),
+        ([[0.0] * WIDTH] * 2, ["a", "b", "c"], "3 rows, one for each label"),
+        ([0.0] * WIDTH, ["a"] * WIDTH, f"rows, one for each label, of {WIDTH} numbers"),
+        ([[0.0] * (WIDTH + 1)] * 2, ["a", "b"], f"takes .{WIDTH},"),
+        (["text"], ["a"], "must be"),
+    ],
+)
+def test_of_many_none_is_learned_if_one_is_bad(xs: Any, labels: Any, message: str) -> None:
+    learner = OnlineLearner("online", WIDTH).learn_one([1.0] * WIDTH, "known")
+    before = learner.learner.state_dict()
+    with pytest.raises(UserError, match=message):
+        learner.learn_many(xs, labels)
+    assert learner.classes_ == ["known"]
+    assert all(torch.equal(before[name], tensor) for name, tensor in learner.learner.state_dict().items())
+
+
+def test_several_answers_need_rows() -> None:
+    learner = OnlineLearner("ncm", WIDTH).learn_one([1.0] * WIDTH, "known")
+    with pytest.raises(UserError, match=f"must be rows of {WIDTH} numbers"):
+        learner.predict_many([1.0] * WIDTH)
 
 
 def test_labels_may_be_anything_hashable() -> None:
@@ -150,3 +192,16 @@ def test_a_stream_from_numpy_or_torch_is_the_same() -> None:
     assert one.scores_one(examples()[0][0]) == two.scores_one(examples()[0][0])
     assert isinstance(one.learner, ER)
     assert one.memory_bytes() > 0
+
+
+@pytest.mark.parametrize("name", ["online", "ewc"])
+def test_a_long_run_of_a_class_is_learned_in_parts(name: str) -> None:
+    random = torch.Generator().manual_seed(0)
+    xs, labels = torch.rand(2 * BLOCK + 7, WIDTH, generator=random), ["a"] * 3 + ["b"] * (2 * BLOCK + 4)
+    one, many = OnlineLearner(name, WIDTH), OnlineLearner(name, WIDTH)
+    for x, label in zip(xs, labels, strict=True):
+        one.learn_one(x, label)
+    many.learn_many(xs, labels)
+    states = one.learner.state_dict(), many.learner.state_dict()
+    for part, tensor in states[0].items():
+        torch.testing.assert_close(states[1][part], tensor)

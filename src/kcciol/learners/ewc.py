@@ -50,7 +50,7 @@ class EWC(GradientLearner):
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         if self.single and self.choice("fisher") == "stream":
-            self._learn_one(x[0], int(y[0]))
+            self._learn_alone(x, int(y[0]))
             return
         label = self.labels(y)
         logits, tape = self.model.forward(self.parameters, x[:, None])
@@ -66,15 +66,26 @@ class EWC(GradientLearner):
         self._pull()
         self.descend(gradient)  # which was taken before the springs pulled
 
-    def _learn_one(self, z: Tensor, label: int) -> None:
-        """The same for one stream of features."""
-        error, task = self.error_of_one(z, label), self.group(TASK)
-        squared = error.square()
-        task["weight"][0].addr_(squared, z.square())
-        task["bias"][0] += squared
-        self.state["task.examples"] += 1
-        self._pull()
-        self.descend_one(error, z)
+    def observe_class(self, x: Tensor, y: Labels) -> None:
+        if not self.single or self.choice("fisher") != "stream":
+            super().observe_class(x, y)
+            return
+        self._admit(y)
+        self._learn_alone(x[0], int(y[0]))
+        self.steps += x.shape[1]
+
+    def _learn_alone(self, z: Tensor, label: int) -> None:
+        """The same for examples (m, d) of one class in one stream of features; their squares are added at the end."""
+        errors = []
+        for one in z:
+            errors.append(self.error_of_one(one, label))
+            self._pull()
+            self.descend_one(errors[-1], one)
+        squares = torch.stack(errors).square()
+        task = self.group(TASK)
+        task["weight"][0].addmm_(squares.mT, z.square())
+        task["bias"][0] += squares.sum(0)
+        self.state["task.examples"] += len(z)
 
     def _pull(self) -> None:
         """A step of SGD on the springs."""

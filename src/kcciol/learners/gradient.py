@@ -92,7 +92,11 @@ class GradientLearner(Learner):
 
     def _new_classes(self, copies: Tensor, labels: Tensor) -> None:
         for name, tensor in self.rows.items():
-            if self.first[name]:
+            if not self.first[name]:
+                continue
+            if self.copies == 1:  # the same, quicker
+                tensor[0, int(labels[0]) + 1] = tensor[0, 0]
+            else:
                 tensor[copies, labels + 1] = tensor[copies, 0]
 
     # --- the loss ---------------------------------------------------------------------------------------------------

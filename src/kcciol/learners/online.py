@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from kcciol.learners.gradient import GradientLearner
 from kcciol.learners.learner import Card, Labels
+from kcciol.learners.model import Head, LowRank, per_copy
+
+BLOCK = 64  # examples of a class that are learned together: more cost more in products than they save
 
 
 class Online(GradientLearner):
@@ -18,6 +22,48 @@ class Online(GradientLearner):
             self.descend_one(self.error_of_one(x[0], int(y[0])), x[0])
             return
         self.error_step(x[:, None], self.labels(y))
+
+    def observe_class(self, x: Tensor, y: Labels) -> None:
+        """For SGD on a linear head, W is read and written once for many examples.
+
+        After the steps on the examples j before it, an example meets W - sum_j rate e_j z_j^T: its logits are those of
+        the W at first, less sum_j rate e_j (<z_j, z_i> + 1), where the one is the bias's.
+        """
+        if self.adam or not isinstance(self.model, Head):
+            super().observe_class(x, y)
+            return
+        self._admit(y)
+        for z in torch.split(x, BLOCK, 1):
+            errors, _ = self.model.forward(self.parameters, z)  # logits first, and row by row the gradient at them
+            products = (z @ z.mT).add_(1).mul_(per_copy(self.rate, z))
+            if self.single:
+                self._run_down_one(errors[0], products[0], int(y[0]))
+            else:
+                self._run_down(errors, products, self.labels(y))
+            LowRank(errors, z).descend_(self.parameters, self.rate)
+        self.steps += x.shape[1]
+
+    def _run_down(self, errors: Tensor, products: Tensor, label: Tensor) -> None:
+        """Logits (B, m, rows) of the W at first become the gradients at the logits of the W that each example meets."""
+        count = self._offset()[1]
+        for i in range(errors.shape[1]):
+            now = errors[:, i : i + 1]
+            if i:
+                now.baddbmm_(products[:, i : i + 1, :i], errors[:, :i], alpha=-1)
+            now.copy_(self.cross_entropy_error(now, label))
+            now[..., 0] /= count
+
+    def _run_down_one(self, errors: Tensor, products: Tensor, label: int) -> None:
+        """The same for one stream."""
+        *_, offset, count = self._views_of_one()
+        errors += offset
+        columns, values = errors.mT, errors if errors.is_cuda else errors.numpy()  # whose elements are quicker to reach
+        for i, (now, product) in enumerate(zip(errors, products, strict=True)):
+            if i:
+                now.addmv_(columns[:, :i], product[:i], alpha=-1)
+            torch.softmax(now, 0, out=now)
+            values[i, label + 1] -= 1
+            values[i, 0] /= count
 
 
 class ApproxIID(Online):
