@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,11 +12,14 @@ from kcciol.evaluation.metrics import summarize
 
 Cell = dict[str, Any]
 Rows = dict[str, dict[str, Cell]]
+Pairs = list[tuple[str, Cell, Cell]]  # the row, and two cells of it
 STARTS = ["scratch", "standard", "pretraining", "oml", "kcciol", "pixels", "untrained"]
 # a rival with our trajectories, and as printed; of MRCL the one of the same order
 SAME_AS = [("maml-rep-same", "maml-rep-first"), ("maml-rep-same", "maml-rep"), ("mrcl-same", "mrcl-first")]
 SAME_AS += [("oml-same", "oml")]
+EARLIER = ("pretrained", "srnn", "mrcl-first", "mrcl", "maml-rep-first", "maml-rep", "oml-first", "oml", "anml")
 SEEDS = 3  # with fewer, their spread says next to nothing
+FEW = " †"  # marks what rests on fewer
 
 
 def shown(cell: Cell | None) -> str:
@@ -33,12 +37,23 @@ def difference(a: Cell, b: Cell) -> tuple[float, float]:
     """a - b and half of its 95 % interval: of the seeds that both have, over the seeds where there are three, else over
     their streams, each with its like; against the paper, from the spread of both."""
     ours, theirs = streams(a), streams(b)
-    seeds = [seed for seed in ours if seed in theirs and len(ours[seed]) == len(theirs[seed])]
+    seeds = shared(a, b)
     if not seeds:
         return float(a["mean"]) - float(b["mean"]), math.hypot(half(a), half(b))
     gaps = torch.tensor([[x - y for x, y in zip(ours[s], theirs[s], strict=True)] for s in seeds])
     found = summarize(gaps.mean(1) if len(seeds) >= SEEDS else gaps.flatten())
     return float(gaps.mean()), found.ci95 or 0.0
+
+
+def shared(a: Cell, b: Cell) -> list[int]:
+    """The seeds that both have."""
+    ours, theirs = streams(a), streams(b)
+    return [seed for seed in ours if seed in theirs and len(ours[seed]) == len(theirs[seed])]
+
+
+def few(pairs: Iterable[tuple[Cell, Cell]]) -> str:
+    """A mark where two columns are compared on less than three seeds, and so on these alone."""
+    return FEW if any(0 < len(shared(a, b)) < SEEDS for a, b in pairs) else ""
 
 
 def streams(cell: Cell) -> dict[int, list[float]]:
@@ -63,7 +78,7 @@ def half(cell: Cell) -> float:
     return 2.0 * float(cell.get("std") or 0.0) / math.sqrt(cell.get("n", 50))
 
 
-def both(rows: Rows, a: str, b: str) -> list[tuple[str, Cell, Cell]]:
+def both(rows: Rows, a: str, b: str) -> Pairs:
     return [(n, row[a], row[b]) for n, row in rows.items() if a in row and b in row]
 
 
@@ -73,33 +88,37 @@ def compared(rows: Rows, a: str, b: str, unit: str = "classes") -> str:
     parts = []
     for word, sign in (("above", 1), ("below", -1)):
         if some := {n: sign * g for n, g in gaps.items() if sign * g > 0}:
-            low, high = min(some.values()), max(some.values())
-            spread = f"{low:.1f}" if len(some) == 1 else f"{low:.1f} to {high:.1f}"
-            parts.append(f"{word} by {spread} at {', '.join(some)}")
-    if level := [n for n, g in gaps.items() if not g]:
-        parts.append(f"level at {', '.join(level)}")
-    return f"- `{a}` against `{b}` ({unit}): {'; '.join(parts) or 'not measured'}."
+            parts.append(f"{word} by {spread(some.values())} at {', '.join(some)}")
+    if alike := [n for n, g in gaps.items() if not g]:
+        parts.append(f"not told apart at {', '.join(alike)}")
+    mark = few((x, y) for _, x, y in both(rows, a, b))
+    return f"- `{a}` against `{b}` ({unit}): {'; '.join(parts) or 'not measured'}{mark}."
 
 
-def verdict(rows: Rows, a: str, b: str) -> str:
-    """Whether a is better than b, and in how many rows."""
-    more, level, less = counts(rows, a, b)
-    if not more + level + less:
+def spread(values: Iterable[float], sign: str = "") -> str:
+    found = sorted({f"{v:{sign}.1f}" for v in values}, key=float)
+    return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+def verdict(pairs: Pairs) -> str:
+    """Whether the first of each pair is better than the second, and in how many."""
+    more, alike, less = counts(pairs)
+    if not more + alike + less:
         return "Not measured"
-    word = "Not seen here" if not more else "Mixed" if less else "Holds in part" if level else "Holds"
-    return f"{word}: {counted(rows, a, b)}"
+    word = "Not seen here" if not more else "Mixed" if less else "Holds in part" if alike else "Holds"
+    return f"{word}: {counted(pairs)}"
 
 
-def counts(rows: Rows, a: str, b: str) -> tuple[int, int, int]:
-    """In how many rows a is above b, level with it, and below it."""
-    gaps = [differs(x, y) for _, x, y in both(rows, a, b)]
+def counts(pairs: Pairs) -> tuple[int, int, int]:
+    """In how many pairs the first is above the second, not told apart from it, and below it."""
+    gaps = [differs(x, y) for _, x, y in pairs]
     return sum(g > 0 for g in gaps), sum(g == 0 for g in gaps), sum(g < 0 for g in gaps)
 
 
-def counted(rows: Rows, a: str, b: str) -> str:
-    found = counts(rows, a, b)
-    words = [f"{word} in {n}" for word, n in zip(("above", "level", "below"), found, strict=True) if n]
-    return f"{', '.join(words)} of {sum(found)} rows"
+def counted(pairs: Pairs) -> str:
+    found = counts(pairs)
+    words = [f"{word} in {n}" for word, n in zip(("above", "not told apart", "below"), found, strict=True) if n]
+    return f"{', '.join(words)} of {sum(found)} rows{few((x, y) for _, x, y in pairs)}"
 
 
 def gap(row: dict[str, Cell], a: str, b: str) -> str:
@@ -107,7 +126,7 @@ def gap(row: dict[str, Cell], a: str, b: str) -> str:
     if not {a, b} <= row.keys():
         return "not measured"
     size, half_ = difference(row[a], row[b])
-    return f"{size:+.1f} ± {half_:.1f}"
+    return f"{size:+.1f} ± {half_:.1f}{few([(row[a], row[b])])}"
 
 
 def ends(rows: Rows, column: str) -> str:
@@ -121,39 +140,44 @@ def ends(rows: Rows, column: str) -> str:
 def claims(one: Rows, five: Rows, six: Rows, heads: dict[str, Rows]) -> list[str]:
     """What the paper says, whether it holds here, and why; each where its cells were measured."""
     row, lines = one["200"], []
-    printed_ = ("pretrained", "srnn", "mrcl-first", "mrcl", "maml-rep-first", "maml-rep", "oml-first", "oml")
-    rivals = [c for c in printed_ if c in row]
+    rivals = [c for c in EARLIER if c in row]
     if rivals and {"kcciol", "kcciol-paper"} <= row.keys():
-        best = max(rivals, key=lambda c: float(row[c]["mean"]))
+        best = {
+            n: max((c for c in rivals if c in cells), key=lambda c: float(cells[c]["mean"])) for n, cells in one.items()
+        }
+        pairs = {c: [(n, one[n][c], one[n][best[n]]) for n in one] for c in ("kcciol", "kcciol-paper")}
+        names = ", ".join(f"`{c}` at {', '.join(n for n in one if best[n] == c)}" for c in dict.fromkeys(best.values()))
         lines += [
             "- **The representation learns new characters better than earlier ones.** "
-            f"{verdict(one, 'kcciol', best)} against the best of them with printed settings (`{best}`): after 200 "
-            f"classes {shown(row['kcciol'])} against {shown(row[best])}. With the paper's own hyper-parameters "
-            f"(`kcciol-paper`) {shown(row['kcciol-paper'])}; the paper prints {shown(row['paper: kcciol'])}, and "
-            f"{shown(row['paper: oml'])} for OML. (`oml` is what `kcciol-paper` is after "
+            f"{verdict(pairs['kcciol'])} against the best of them in each ({names}), by "
+            f"{spread((difference(x, y)[0] for _, x, y in pairs['kcciol']), '+')}: after 200 classes "
+            f"{shown(row['kcciol'])} against {shown(row[best['200']])}. With the paper's own hyper-parameters "
+            f"(`kcciol-paper`) {counted(pairs['kcciol-paper'])}; after 200 classes {shown(row['kcciol-paper'])}; the "
+            f"paper prints {shown(row['paper: kcciol'])}, and {shown(row['paper: oml'])} for OML. (Rivals with printed "
+            "settings, but for ANML, whose rates were chosen on base characters. `oml` is what `kcciol-paper` is after "
             "its phase 1: the latter trains 19,000 steps longer.)"
         ]
-    pairs = [(same, c) for same, c in SAME_AS if {same, c} <= row.keys()]
-    if pairs and {"kcciol", "oml-same"} <= row.keys():
-        gains = ", ".join(f"`{same}` from `{c}` {gap(row, same, c)}" for same, c in pairs)
+    same = [(c, printed) for c, printed in SAME_AS if {c, printed} <= row.keys()]
+    if same and {"kcciol", "oml-same"} <= row.keys():
+        gains = ", ".join(f"`{c}` from `{printed}` {gap(row, c, printed)}" for c, printed in same)
         lines.append(
-            "- **What explains the margin: how phase 1 is trained.** What our trajectories, remember set, reset, outer "
-            f"rate and steps change in the rivals after 200 classes: {gains}. Against `oml-same`, which is "
-            f"phase 1 for all the steps, `kcciol` is {counted(one, 'kcciol', 'oml-same')}; after 200 classes "
-            f"{gap(row, 'kcciol', 'oml-same')}."
+            "- **How much of the margin is how phase 1 is trained.** What our trajectories, remember set, reset, outer "
+            f"rate and steps, all at once, change in the rivals after 200 classes: {gains}. Against `oml-same`, which "
+            f"is phase 1 for all the steps, `kcciol` is {counted(both(one, 'kcciol', 'oml-same'))}, by "
+            f"{over(one, 'kcciol', 'oml-same')}."
         )
     if {"control", "kcciol"} <= row.keys():
         lines.append(
             "- **Consolidation (the l1 term of phase 2, the constraint of phase 3) makes it better.** "
-            f"{verdict(one, 'kcciol', 'control')} against the same steps and rates without either term (`control`): "
-            f"after 200 classes {gap(row, 'kcciol', 'control')}; without the first alone (`gamma0`) "
-            f"{gap(row, 'kcciol', 'gamma0')}, without the second (`lambda0`) {gap(row, 'kcciol', 'lambda0')}. Where "
-            "two columns were given different rates (below), the difference is of the rates too."
+            f"{verdict(both(one, 'kcciol', 'control'))} against the same steps and rates without either term "
+            f"(`control`), by {over(one, 'kcciol', 'control')}; without the first alone (`gamma0`) by "
+            f"{over(one, 'kcciol', 'gamma0')}, without the second (`lambda0`) by {over(one, 'kcciol', 'lambda0')}. "
+            "Where two columns were given different rates (below), the difference is of the rates too."
         )
     if {"kcciol-o", "kcciol"} <= row.keys():
         lines.append(
             "- **Holding the important part of the weights is better than holding all (KCCIOL-o).** "
-            f"{verdict(one, 'kcciol', 'kcciol-o')}: after 200 classes {gap(row, 'kcciol', 'kcciol-o')}."
+            f"{verdict(both(one, 'kcciol', 'kcciol-o'))}: by {over(one, 'kcciol', 'kcciol-o')}."
         )
     paired = [cells for rows in (five, six) for cells in rows.values() if {"kcciol", "pretraining"} <= cells.keys()]
     if paired:
@@ -161,12 +185,22 @@ def claims(one: Rows, five: Rows, six: Rows, heads: dict[str, Rows]) -> list[str
         top = sum(all(cells["kcciol"]["mean"] > cells[c]["mean"] for c in others if c in cells) for cells in paired)
         lines.append(
             "- **Every continual learner gains from it (Tables 5 and 6).** "
-            f"{'Holds' if top == len(paired) else 'Holds in part' if top else 'Does not hold'}: in {top} of "
-            f"{len(paired)} rows `kcciol` is the highest. In Table 5 the learners lie "
-            f"between {ends(five, 'kcciol')} on its features, on OML's between {ends(five, 'oml')}, on supervised "
-            f"ones between {ends(five, 'pretraining')}."
+            f"{'Holds' if top == len(paired) else 'Holds in part' if top else 'Does not hold'} of the starts that the "
+            f"paper has: in {top} of {len(paired)} rows `kcciol` has the highest mean, on one seed. In Table 5 the "
+            f"learners lie between {ends(five, 'kcciol')} on its features, on OML's between {ends(five, 'oml')}, on "
+            f"supervised ones between {ends(five, 'pretraining')}. `oml-same` is not among the starts, so how much of "
+            "this is phase 1's is not known."
         )
     return [*lines, *findings_heads(heads)]
+
+
+def over(rows: Rows, a: str, b: str) -> str:
+    """a - b in all rows, the least and the most, and where."""
+    gaps = {n: difference(x, y)[0] for n, x, y in both(rows, a, b)}
+    if not gaps:
+        return "not measured"
+    low, high = min(gaps, key=gaps.__getitem__), max(gaps, key=gaps.__getitem__)
+    return f"{gap(rows[low], a, b)} (after {low} classes) to {gap(rows[high], a, b)} (after {high})"
 
 
 def findings1(rows: Rows) -> list[str]:
@@ -179,7 +213,8 @@ def findings1(rows: Rows) -> list[str]:
 def findings_rivals(rows: Rows) -> list[str]:
     lines = [compared(rows, same, printed_) for same, printed_ in SAME_AS]
     lines += [compared(rows, name, f"{name}-first") for name in ("maml-rep", "mrcl", "oml")]
-    return [*lines, compared(rows, "kcciol", "oml-same"), compared(rows, "kcciol", "anml")]
+    lines.append(compared(rows, "kcciol", "oml-same"))
+    return [*lines, compared(rows, "kcciol", "anml"), compared(rows, "kcciol-paper", "anml")]
 
 
 def findings_controls(rows: Rows) -> list[str]:
@@ -195,17 +230,21 @@ def findings5(five: Rows, six: Rows) -> list[str]:
 
 
 def findings_heads(rows: dict[str, Rows]) -> list[str]:
-    """How much of what is lost is the head's."""
+    """A head that the order of the examples cannot harm, and the best pairs of representation and head."""
     lines = []
     for n, columns in rows.items():
-        pairs = [(name, head, cell) for name, cells in columns.items() for head, cell in cells.items()]
-        name, head, cell = max(pairs, key=lambda pair: float(pair[2]["mean"]))
+        pairs = {(name, head): cell for name, cells in columns.items() for head, cell in cells.items()}
+        best = max(pairs, key=lambda pair: float(pairs[pair]["mean"]))
+        near = [pair for pair, cell in pairs.items() if pair != best and not differs(pairs[best], cell)]
         both_ = [cells for cells in columns.values() if {"ncm", "online-adam"} <= cells.keys()]
         more = sum(differs(cells["ncm"], cells["online-adam"]) > 0 for cells in both_)
         lines.append(
-            f"- **How much of the forgetting is the head's, after {n} classes.** Class means, which cannot forget, are "
-            f"above the online Adam head on {more} of {len(both_)} representations"
+            f"- **What the head makes of it, after {n} classes.** Class means, to which the order of the examples is "
+            f"nothing, are above the online Adam head on {more} of {len(both_)} representations"
+            + few((cells["ncm"], cells["online-adam"]) for cells in both_)
             + (f" (on `kcciol` {gap(columns['kcciol'], 'ncm', 'online-adam')})" if "kcciol" in columns else "")
-            + f"; the best pair is `{name}` with `{head}`, {shown(cell)}."
+            + f"; the best pair is `{best[0]}` with `{best[1]}`, {shown(pairs[best])}"
+            + (f", not told apart from {', '.join(f'`{c}` with `{h}`' for c, h in near)}" if near else "")
+            + "."
         )
     return lines

@@ -137,10 +137,11 @@ novel characters; a *stream* is so many of them, one class after another, 15 ima
 and 6: 10). ± is the 95 % interval over all streams of all seeds, given these seeds (how many: below Table 1); of 659
 novel characters 600 are nearly all, so there the streams hardly differ.
 
-Two columns are compared on the seeds that both have, stream by stream: "above" and "below" are differences whose 95 %
-interval over the seeds leaves out zero where there are three, else that over the streams, which knows nothing of
-other seeds; the rest is "level". Against the paper: by the spread of both (where it prints none, its number is taken
-as exact).
+Two columns are compared on the seeds that both have, stream by stream. The ± of a difference is its 95 % interval over
+the seeds, of which there are three (wide, with so few); † marks those that rest on fewer, where it is over the streams
+and knows nothing of other seeds. "Above" and "below" are differences whose interval leaves out zero; the rest is "not
+told apart", which may be large where seeds differ. Against the paper: by the spread of both (where it prints none, its
+number is taken as exact).
 
 Representations are trained on 863 base characters. Rates and settings are chosen on the other 100, never on novel
 ones: of the gradient head for each number of classes, on 200 streams of 10 down to 4 of 600, filled up with

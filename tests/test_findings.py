@@ -45,19 +45,53 @@ HIGH, LOW = cell([2.0, 2.0]), cell([1.0, 1.0])
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([(HIGH, LOW), (HIGH, LOW)], "Holds: above in 2 of 2 rows"),
-        ([(HIGH, LOW), (LOW, LOW)], "Holds in part: above in 1, level in 1 of 2 rows"),
-        ([(HIGH, LOW), (LOW, HIGH)], "Mixed: above in 1, below in 1 of 2 rows"),
-        ([(LOW, HIGH), (LOW, LOW)], "Not seen here: level in 1, below in 1 of 2 rows"),
+        ([(HIGH, LOW), (HIGH, LOW)], "Holds: above in 2 of 2 rows †"),
+        ([(HIGH, LOW), (LOW, LOW)], "Holds in part: above in 1, not told apart in 1 of 2 rows †"),
+        ([(HIGH, LOW), (LOW, HIGH)], "Mixed: above in 1, below in 1 of 2 rows †"),
+        ([(LOW, HIGH), (LOW, LOW)], "Not seen here: not told apart in 1, below in 1 of 2 rows †"),
         ([], "Not measured"),
     ],
 )
 def test_verdicts(rows: list[tuple[dict[str, Any], dict[str, Any]]], said: str) -> None:
-    assert SAYS["verdict"]({str(i): {"a": a, "b": b} for i, (a, b) in enumerate(rows)}, "a", "b") == said
+    assert SAYS["verdict"]([(str(i), a, b) for i, (a, b) in enumerate(rows)]) == said
 
 
 def test_what_is_not_measured_is_not_compared() -> None:
     assert SAYS["compared"]({"10": {"a": HIGH}}, "a", "b") == "- `a` against `b` (classes): not measured."
     rows = {"10": {"a": HIGH, "b": LOW}, "50": {"a": LOW, "b": LOW}}
-    assert SAYS["compared"](rows, "a", "b") == "- `a` against `b` (classes): above by 1.0 at 10; level at 50."
+    assert (
+        SAYS["compared"](rows, "a", "b") == "- `a` against `b` (classes): above by 1.0 at 10; not told apart at 50 †."
+    )
     assert SAYS["gap"]({"a": HIGH}, "a", "b") == "not measured"
+
+
+def test_what_rests_on_fewer_than_three_seeds_is_marked() -> None:
+    three, two = cell([1.0, 2.0], [1.0, 2.0], [1.0, 2.0]), cell([0.0, 1.0], [0.0, 1.0])
+    paper = {"mean": 3.0}
+    assert SAYS["few"]([(three, three), (three, paper)]) == ""
+    assert SAYS["few"]([(three, three), (three, two)]) == " †"
+    assert SAYS["gap"]({"a": three, "b": two}, "a", "b").endswith("†")
+
+
+def test_the_rival_is_the_best_of_each_row() -> None:
+    def at(value: float) -> dict[str, Any]:
+        return cell(*[[value, value + 0.1]] * 3)
+
+    rows = {
+        "10": {"kcciol": at(9), "kcciol-paper": at(8), "oml": at(7), "anml": at(8.5)},
+        "200": {"kcciol": at(9), "kcciol-paper": at(8), "oml": at(8.2), "anml": at(7)},
+    }
+    for row in rows.values():
+        row |= {"paper: kcciol": {"mean": 1.0}, "paper: oml": {"mean": 1.0}}
+    (said,) = SAYS["claims"](rows, {}, {}, {})
+    assert "Holds: above in 2 of 2 rows against the best of them in each (`anml` at 10, `oml` at 200)" in said
+    assert "by +0.5 to +0.8: after 200 classes 9.1" in said
+    assert "(`kcciol-paper`) below in 2 of 2 rows" in said
+
+
+def test_pairs_that_are_not_told_apart_from_the_best_are_named() -> None:
+    one, alike, worse = (cell([v, v + 1], [v + 1, v], [v + 2, v]) for v in (5.0, 5.0, 1.0))
+    lines = SAYS["findings_heads"]({"200": {"a": {"ncm": one, "online-adam": worse}, "b": {"ncm": alike}}})
+    assert "on 1 of 1 representations" in lines[0]
+    assert "the best pair is `a` with `ncm`" in lines[0]
+    assert "not told apart from `b` with `ncm`." in lines[0]

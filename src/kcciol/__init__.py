@@ -15,11 +15,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from kcciol.config import preset
     from kcciol.data import load as load_data
+    from kcciol.errors import UserError
     from kcciol.evaluation import evaluate
+    from kcciol.learners.online_learner import OnlineLearner
     from kcciol.meta.phases import train
     from kcciol.representation import load
 
-__all__ = ["__version__", "evaluate", "load", "load_data", "preset", "train"]
+__all__ = ["OnlineLearner", "UserError", "__version__", "evaluate", "load", "load_data", "preset", "train"]
 
 _HOMES = {
     "preset": ("kcciol.config", "preset"),
@@ -27,6 +29,8 @@ _HOMES = {
     "evaluate": ("kcciol.evaluation", "evaluate"),
     "train": ("kcciol.meta.phases", "train"),
     "load": ("kcciol.representation", "load"),
+    "OnlineLearner": ("kcciol.learners.online_learner", "OnlineLearner"),
+    "UserError": ("kcciol.errors", "UserError"),
 }
 
 
@@ -36,3 +40,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'kcciol' has no attribute {name!r}")
     module, attribute = _HOMES[name]
     return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

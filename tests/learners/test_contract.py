@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from kcciol.errors import UserError
 from kcciol.learners import LEARNERS, learner_type
+from kcciol.learners.learner import Learner
 from kcciol.learners.model import Head, Network, Parameters
 from kcciol.nets.copies import inputs_last
 from tests.learners.battery import WIDTH, answers, examples, feed, kinds, make, model_of, same
@@ -94,30 +98,83 @@ def test_restored_in_the_middle_it_ends_in_the_same_bits(name: str, kind: str) -
     assert same(whole, second)
 
 
-@every
-def test_a_class_at_once_is_its_examples_one_after_another(name: str, kind: str) -> None:
-    model = model_of(kind)
-    x, y = examples(model, 24)
+def same_when_learned_by_class(one: Learner, many: Learner) -> None:
+    """Feeds both, each copy with its own stream and order of classes, examples one by one and class by class."""
+    n = one.copies
+    pairs = [examples(one.model, 24, seed=copy) for copy in range(n)]
+    x, y = torch.stack([pair[0] for pair in pairs]), pairs[0][1]
     order = [*range(0, 5), *range(6, 9), *range(12, 15), 5, *range(9, 12), *range(15, 24)]  # a class comes back
-    for keys in ((3,), (3, 8)):
-        n = len(keys)
-        one, many = make(name, model_of(kind), keys), make(name, model_of(kind), keys)
-        for first, last in ((0, 5), (5, 8), (8, 11), (11, 12), (12, 15), (15, 18), (18, 24)):
-            block = x[order[first:last]]
-            label = np.full(n, y[order[first]])
-            assert (y[order[first:last]] == label[0]).all()
-            for example in block:
-                one.learn(example.expand(n, *example.shape), label)
-            many.learn_class(block.expand(n, *block.shape), label)
-            one.end_task()
-            many.end_task()
-        assert one.steps == many.steps
-        asked = x.expand(n, *x.shape)
-        torch.testing.assert_close(one.scores(asked), many.scores(asked), rtol=1e-4, atol=1e-4)
-        states = one.state_dict(), many.state_dict()
-        assert states[0].keys() == states[1].keys()
-        for part in (name for name in states[0] if not name.startswith("scatter.")):  # which may wait in another way
-            torch.testing.assert_close(states[0][part], states[1][part], rtol=1e-4, atol=1e-4, equal_nan=True)
+    for first, last in ((0, 5), (5, 8), (8, 11), (11, 12), (12, 15), (15, 18), (18, 24)):
+        block = x[:, order[first:last]]
+        assert (y[order[first:last]] == y[order[first]]).all()
+        label = (y[order[first]] + np.arange(n)) % 4  # another in each copy
+        for i in range(block.shape[1]):
+            one.learn(block[:, i], label)
+        many.learn_class(block, label)
+        one.end_task()
+        many.end_task()
+    assert one.steps == many.steps
+    torch.testing.assert_close(one.scores(x), many.scores(x), rtol=1e-4, atol=1e-4)
+    states = one.state_dict(), many.state_dict()
+    assert states[0].keys() == states[1].keys()
+    for part, tensor in states[0].items():
+        torch.testing.assert_close(tensor, states[1][part], rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+@pytest.mark.parametrize("keys", [(3,), (3, 8)])
+@every
+def test_a_class_at_once_is_its_examples_one_after_another(name: str, kind: str, keys: tuple[int, ...]) -> None:
+    same_when_learned_by_class(make(name, model_of(kind), keys), make(name, model_of(kind), keys))
+
+
+@pytest.mark.parametrize("keys", [(3,), (3, 8)])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("online", {"optimizer": "adam", "rate": 0.01}),
+        ("online", {"reserve": 0}),
+        ("online", {"outputs": 9}),
+        ("ewc", {"optimizer": "adam", "rate": 0.01}),
+        ("ewc", {"fisher": "label"}),
+        ("ewc", {"outputs": 9, "strength": 0.5}),
+    ],
+)
+def test_a_class_at_once_with_other_settings(name: str, settings: dict[str, Any], keys: tuple[int, ...]) -> None:
+    same_when_learned_by_class(make(name, keys=keys, **settings), make(name, keys=keys, **settings))
+
+
+@pytest.mark.parametrize("name", ["online", "ewc", "er"])
+def test_a_class_at_once_with_another_rate_in_each_copy(name: str) -> None:
+    settings = [LEARNERS[name].settings_type(rate=rate) for rate in (0.3, 0.003)]  # type: ignore[call-arg]
+    same_when_learned_by_class(*(LEARNERS[name](Head(WIDTH), settings, (3, 8)) for _ in range(2)))
+
+
+@every
+def test_what_is_no_class_is_refused_and_changes_nothing(name: str, kind: str) -> None:
+    learner = make(name, model_of(kind))
+    x, y = examples(learner.model, 6)
+    feed(learner, x, y)
+    before = learner.state_dict()
+    good = np.array([0])
+    bad = [(x[None, :0], good, "no example"), (x[:1], good, "must be (1, examples"), (x[None], good - 1, "0 or more")]
+    bad += [(x[None, ..., :-1], good, "this learner takes"), (x[None], np.array([0, 1]), "one for each copy")]
+    if x.is_floating_point():
+        bad.append((x[None] * torch.inf, good, "not a finite number"))
+    for examples_, labels, message in bad:
+        with pytest.raises(UserError, match=re.escape(message)):
+            learner.learn_class(examples_, labels)
+    after = learner.state_dict()
+    assert all(torch.equal(before[part].nan_to_num(), tensor.nan_to_num()) for part, tensor in after.items())
+
+
+@pytest.mark.parametrize("keys", [(3,), (3, 8)])
+@pytest.mark.parametrize("name", ["online", "ewc", "er", "slda"])
+def test_examples_that_ask_for_gradients_are_learned_without(name: str, keys: tuple[int, ...]) -> None:
+    learner = make(name, keys=keys)
+    x = torch.rand(len(keys), 5, WIDTH, requires_grad=True)
+    learner.observe_class(x, np.zeros(len(keys), dtype=np.int64))
+    learner.observe(x[:, 0], np.zeros(len(keys), dtype=np.int64))
+    assert not any(tensor.requires_grad for tensor in learner.state_dict().values())
 
 
 @every

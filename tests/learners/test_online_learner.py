@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from kcciol.errors import UserError
-from kcciol.learners import LEARNERS
+from kcciol.learners import LEARNERS, online_learner
 from kcciol.learners.er import ER
 from kcciol.learners.ncm import NCMSettings
 from kcciol.learners.online import BLOCK
@@ -64,12 +68,16 @@ def test_many_are_learned_as_one_after_another(name: str) -> None:
 @pytest.mark.parametrize(
     ("xs", "labels", "message"),
     [
-        ([[0.0] * WIDTH, [0.0] * (WIDTH - 1) + [float("nan")]], ["a", "b"], "not a finite number"),
+        ([[0.0] * WIDTH, [0.0] * (WIDTH - 1) + [float("nan")]], ["a", "b"], "index 1 has a value"),
         ([[0.0] * WIDTH] * 2, ["a", ["b"]], "cannot be a label"),
-        ([[0.0] * WIDTH] * 2, ["a", "b", "c"], "3 rows, one for each label"),
-        ([0.0] * WIDTH, ["a"] * WIDTH, f"rows, one for each label, of {WIDTH} numbers"),
-        ([[0.0] * (WIDTH + 1)] * 2, ["a", "b"], f"takes .{WIDTH},"),
+        ([[0.0] * WIDTH] * 2, ["a", "b", "c"], "2 examples, but 3 labels"),
+        ([[0.0] * WIDTH] * 2, ["a"], "2 examples, but 1 labels"),
+        ([0.0] * WIDTH, ["a"], f"rows of {WIDTH} numbers"),
+        ([[0.0] * (WIDTH + 1)] * 2, ["a", "b"], f"rows of {WIDTH} numbers"),
+        ([torch.zeros(WIDTH), torch.zeros(WIDTH + 1)], ["a", "b"], f"rows of {WIDTH} numbers each"),
         (["text"], ["a"], "must be"),
+        ([[0.0] * WIDTH] * 3, "cat", "must be a list of labels"),
+        ([[0.0] * WIDTH], None, "must be a list of labels"),
     ],
 )
 def test_of_many_none_is_learned_if_one_is_bad(xs: Any, labels: Any, message: str) -> None:
@@ -79,6 +87,30 @@ def test_of_many_none_is_learned_if_one_is_bad(xs: Any, labels: Any, message: st
         learner.learn_many(xs, labels)
     assert learner.classes_ == ["known"]
     assert all(torch.equal(before[name], tensor) for name, tensor in learner.learner.state_dict().items())
+
+
+def test_many_may_be_a_list_of_tensors_or_none_at_all() -> None:
+    xs = torch.eye(WIDTH)
+    learner = OnlineLearner("ncm", WIDTH).learn_many([], []).learn_many(list(xs), range(WIDTH))
+    assert learner.predict_many(list(xs)) == learner.predict_many(xs.numpy()) == list(range(WIDTH))
+    assert learner.predict_many([]) == []
+
+
+def test_one_that_has_diverged_answers_none() -> None:
+    learner = OnlineLearner("online", WIDTH).learn_one([1.0] * WIDTH, "a").learn_one([0.0] * WIDTH, "b")
+    learner.learner.rows["parameters.weight"][:, :, 0] = torch.nan
+    for xs in ([[0.0] * WIDTH, [1.0] * WIDTH], [[1.0] * WIDTH]):
+        with pytest.raises(UserError, match="has diverged"):
+            learner.predict_many(xs)
+
+
+def test_large_values_are_learned_together_as_well_as_apart() -> None:
+    one, many = (OnlineLearner("online", WIDTH, {"rate": 1e-38}) for _ in range(2))
+    xs = 9e18 * (1 - 2 * torch.eye(WIDTH))[[0] * 6 + [1] * 6]  # whose squares add up to more than a float32 can be
+    labels = ["a"] * 6 + ["b"] * 6
+    for x, label in zip(xs, labels, strict=True):
+        one.learn_one(x, label)
+    assert many.learn_many(xs, labels).predict_many(xs) == [one.predict_one(x) for x in xs] == labels
 
 
 def test_several_answers_need_rows() -> None:
@@ -205,3 +237,98 @@ def test_a_long_run_of_a_class_is_learned_in_parts(name: str) -> None:
     states = one.learner.state_dict(), many.learner.state_dict()
     for part, tensor in states[0].items():
         torch.testing.assert_close(states[1][part], tensor)
+
+
+class Frame:
+    """What is not an array but can be one, as a table of pandas."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.array(self.rows, dtype=dtype)
+
+
+def test_examples_may_be_of_any_kind_that_holds_numbers() -> None:
+    xs = 3 * np.eye(WIDTH)
+    expected = list(range(WIDTH))
+    kinds: list[Any] = [xs, xs[::-1][::-1], xs.astype(">f4"), xs.astype(np.longdouble), Frame(xs), iter(xs), list(xs)]
+    kinds += [torch.tensor(xs), torch.tensor(xs).to_sparse(), [torch.tensor(x) for x in xs], xs.tolist()]
+    fixed = xs.copy()
+    fixed.flags.writeable = False
+    for kind in [*kinds, fixed]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert OnlineLearner("ncm", WIDTH).learn_many(kind, expected).predict_many(xs) == expected
+    assert OnlineLearner("ncm", WIDTH).learn_one(Frame(xs[0]), "a").predict_one(torch.tensor(xs[0]).to_sparse()) == "a"
+
+
+@pytest.mark.parametrize("labels", [{"a", "b"}, {"a": 1, "b": 2}, 7, torch.tensor(3)])
+def test_labels_without_an_order_are_refused(labels: Any) -> None:
+    with pytest.raises(UserError, match="must be a list of labels"):
+        OnlineLearner("ncm", WIDTH).learn_many(np.eye(WIDTH)[:2], labels)
+
+
+def test_one_that_has_diverged_is_not_saved(tmp_path: Path) -> None:
+    path = tmp_path / "mine.safetensors"
+    learner = OnlineLearner("er", WIDTH).learn_one([1.0] * WIDTH, "a").learn_one([0.0] * WIDTH, "b")
+    learner.save(path)
+    good = path.read_bytes()
+    learner.learner.rows["parameters.weight"][:, :, 0] = torch.nan
+    with pytest.raises(UserError, match="has diverged"):
+        learner.save(path)
+    with pytest.raises(UserError, match="has diverged"):
+        learner.scores_one([1.0] * WIDTH)
+    assert path.read_bytes() == good
+
+
+def test_a_saved_learner_can_be_read_by_whoever_may_read_new_files(tmp_path: Path) -> None:
+    (tmp_path / "other").touch()
+    OnlineLearner("ncm", WIDTH).learn_one([1.0] * WIDTH, "a").save(tmp_path / "mine")
+    assert (tmp_path / "mine").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_what_is_no_name_or_setting_is_refused(tmp_path: Path) -> None:
+    wrong: Any
+    for wrong in (None, 3, b"mine"):
+        with pytest.raises(UserError, match="not the name of a file"):
+            OnlineLearner.load(wrong)
+    with pytest.raises(UserError, match="no folder"):
+        OnlineLearner("ncm", WIDTH).learn_one([1.0] * WIDTH, "a").save(tmp_path / "there" / "is" / "none")
+    wrong = ["ncm"]
+    with pytest.raises(UserError, match="no learner"):
+        OnlineLearner(wrong, WIDTH)
+    wrong = []
+    with pytest.raises(UserError, match="dictionary"):
+        OnlineLearner("ncm", WIDTH, wrong)
+    with pytest.raises(UserError, match="seed"):
+        OnlineLearner("ncm", WIDTH, seed=True)
+    assert OnlineLearner("ncm", WIDTH, seed=np.int64(3)).seed == 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda head: [], "not a saved learner"),
+        (lambda head: {name: value for name, value in head.items() if name != "width"}, "lacks width"),
+        (lambda head: head | {"classes": ["a"]}, "labels do not fit"),
+        (lambda head: head | {"classes": ["a", "a"]}, "labels do not fit"),
+    ],
+)
+def test_a_file_of_another_make_is_refused(change: Callable[[Any], Any], message: str, tmp_path: Path) -> None:
+    learner = OnlineLearner("ncm", WIDTH).learn_one([1.0] * WIDTH, "a").learn_one([0.0] * WIDTH, "b")
+    learner.save(tmp_path / "a")
+    with safe_open(tmp_path / "a", framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        text = json.dumps(change(json.loads(file.metadata()["learner"])))
+    save_file(tensors, tmp_path / "b", metadata={"learner": text, "sum": online_learner._sum(text, tensors)})
+    with pytest.raises(UserError, match=message):
+        OnlineLearner.load(tmp_path / "b")
+
+
+def test_ewc_with_its_defaults_learns_class_after_class() -> None:
+    centres = 5 * torch.eye(8)[:4]
+    learner = OnlineLearner("ewc", 8)
+    for label in range(4):
+        learner.learn_many(centres[label].expand(10, 8), [label] * 10).end_task()
+    assert learner.predict_many(centres) == [0, 1, 2, 3]

@@ -38,12 +38,13 @@ class EvaluateOptions:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute."""
     out: Path | None = None
-    """The JSON file to write; by default evaluation-PHASE.json beside the representation."""
+    """The JSON file to write; by default evaluation-PHASE.json beside the representation, or a name that says what else
+    was asked for."""
     learner: str = ""
     """Another learner than the head of Algorithm 4: `kcciol list learners` names them. Its settings are chosen on base
     classes."""
     compare: tuple[str, ...] | None = None
-    """Several learners on the same streams, as a table; without names all that fit."""
+    """Several learners on the same streams, as a table; without names all that fit, which takes a while."""
     trains: Literal["head", "all"] = "head"
     """With --learner or --compare: theta frozen and a head trained, or the whole network trained."""
     set: tuple[str, ...] = ()
@@ -117,6 +118,8 @@ def _refuse_unused(options: EvaluateOptions, evaluation: EvaluationConfig) -> No
             if getattr(options, name) != getattr(EvaluateOptions(options.run), name):
                 raise UserError(f"--{name.replace('_', '-')} goes with --learner or --compare: name one.")
         return
+    if options.learner and options.compare is not None:
+        raise UserError("--learner is for one, --compare for several: give one of the two.")
     for name in ("rates", "rule", "optimizer", "start", "reinit", "outputs", "search_trajectories", "curve_points"):
         if getattr(options.evaluation, name) != getattr(evaluation, name):
             raise UserError(

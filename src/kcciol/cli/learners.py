@@ -28,12 +28,11 @@ def evaluate_learners(options: EvaluateOptions, path: Path) -> int:
     from kcciol.representation import Representation
     from kcciol.representation import load as load_representation
 
-    names = list(options.compare or (fitting(options.trains) if options.compare is not None else ()))
-    names = list(dict.fromkeys([*names, *([options.learner] if options.learner else [])]))
+    names = [options.learner] if options.learner else list(dict.fromkeys(options.compare or fitting(options.trains)))
     for name in names:
         learner_type(name)
     if options.set and len(names) > 1:
-        raise UserError("--set is for one learner: name it by --learner, without --compare.")
+        raise UserError("--set is for one learner: name it by --learner.")
     fixed = compare.parse_settings(names[0], options.set)
     e = options.evaluation
     config = compare.StreamConfig(
@@ -65,11 +64,18 @@ def evaluate_learners(options: EvaluateOptions, path: Path) -> int:
     about: dict[str, Any] = {"representation": f"{path.parent.name}/{path.name}"}
     about |= {"untrained": options.untrained, "split": options.split}
     results: dict[str, dict[str, Any]] = {}
-    for name in names:
-        results[name] = compare.measure_learner(where, name, config, fixed, say=say)
-        write_json(
-            target, compare.with_record({**about, "stream": to_dict(config), "learners": results}, representation)
-        )
+    unfinished = target.with_name(f"{target.stem}-unfinished.json")  # so that an older result stays until then
+    try:
+        for name in names:
+            results[name] = compare.measure_learner(where, name, config, fixed, say=say)
+            whole = {**about, "stream": to_dict(config), "learners": results}
+            write_json(target if len(results) == len(names) else unfinished, compare.with_record(whole, representation))
+    except KeyboardInterrupt:
+        if results:
+            say(f"What was measured so far is in {unfinished}.")
+        raise
+    if len(names) > 1:
+        unfinished.unlink(missing_ok=True)
     out.print(_learner_table(results, sorted(e.classes)))
     chosen = any(result["choice"]["scores"] for result in results.values())
     out.print(

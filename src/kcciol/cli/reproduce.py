@@ -82,7 +82,7 @@ def reproduce(words: Sequence[str]) -> int:
     if tiny and runs == ReproduceOptions.runs:
         runs = Path("runs/rehearsal")
     if tiny and tables == ReproduceOptions.out:
-        tables = Path("runs/rehearsal/results")
+        tables = runs / "results"
     if tiny and options.tables:
         refuse_rehearsal(tables)
     where = Where(options.root, runs, tiny)

@@ -89,7 +89,7 @@ def load(path: Path) -> Checkpoint:
     """Read a checkpoint or representation."""
     meta, tensors = read(path)
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        raise UserError(f"The file {path} was not written by this version of kcciol.")
+        raise UserError(f"The file {path} is not a representation, or not of this version of kcciol.")
     if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
         raise UserError(f"The checkpoint {path} holds numbers that are not finite: use an earlier one.")
     try:

@@ -40,7 +40,10 @@ class RunFolder:
         if not self.writes:
             return
         if self.config.exists():
-            raise UserError(f"There is a run in {self.path} already: continue it by --resume, or choose another --out.")
+            raise UserError(
+                f"There is a run in {self.path} already: continue it (--resume, in Python resume=True), or "
+                "choose another folder."
+            )
         if self.metrics.exists() or any(self.phase(number).exists() for number in (1, 2, 3)):
             raise UserError(f"{self.path} holds files of a run, but no config.toml: choose another --out.")
         try:

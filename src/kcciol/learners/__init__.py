@@ -67,6 +67,6 @@ def typical_bytes(name: str, classes: int = 200, width: int = 2304) -> int | Non
 
 def learner_type(name: str) -> type[Learner]:
     """A method by its name."""
-    if name not in LEARNERS:
+    if not isinstance(name, str) or name not in LEARNERS:
         raise UserError(f"There is no learner {name!r}; there are: {', '.join(LEARNERS)}.")
     return LEARNERS[name]

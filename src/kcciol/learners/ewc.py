@@ -19,8 +19,9 @@ _TINY = 1e-38
 
 @dataclass(frozen=True)
 class EWCSettings(GradientSettings):
-    strength: float = 100.0
-    """Stiffness of the springs; 0 is plain online learning."""
+    strength: float = 1.0
+    """Stiffness of the springs, which pull from the first end of a task on; 0 is plain online learning. With SGD, rate
+    times strength must stay small, or they overshoot."""
     fisher: Literal["stream", "label"] = "stream"
     """What tells how much a parameter matters: the mean of squared gradients, taken of each example as it arrives
     (stream), or of the model's own answer, each class by its probability (label; linear heads only)."""
@@ -66,13 +67,11 @@ class EWC(GradientLearner):
         self._pull()
         self.descend(gradient)  # which was taken before the springs pulled
 
-    def observe_class(self, x: Tensor, y: Labels) -> None:
-        if not self.single or self.choice("fisher") != "stream":
-            super().observe_class(x, y)
-            return
-        self._admit(y)
-        self._learn_alone(x[0], int(y[0]))
-        self.steps += x.shape[1]
+    def _learn_class(self, x: Tensor, y: Labels) -> None:
+        if self.single and self.choice("fisher") == "stream":
+            self._learn_alone(x[0], int(y[0]))
+        else:
+            super()._learn_class(x, y)
 
     def _learn_alone(self, z: Tensor, label: int) -> None:
         """The same for examples (m, d) of one class in one stream of features; their squares are added at the end."""

@@ -46,13 +46,9 @@ class Gaussian(ClassMeans):
             raise UserError("alpha must be above 0.5 and beta above 0.")
         self.add_rows(SQUARE, self.model.width, dtype=torch.float64)
 
-    def _learn(self, x: Tensor, y: Labels) -> None:
-        label, _ = self.add_example(x, y)
-        self.rows[SQUARE].index_put_((self.every, label), x.double().square(), accumulate=True)
-
     def _learn_class(self, x: Tensor, y: Labels) -> None:
-        label, _, _ = self.add_class(x, y)
-        self.rows[SQUARE][self.every, label] += x.double().square().sum(1)
+        label, _ = self.add_class(x, y)
+        self.rows[SQUARE].index_put_((self.every, label), x.double().square().sum(1), accumulate=True)
 
     def posterior(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """n (B, classes, 1), the means (B, classes, d), a' (B, classes, 1) and b' (B, classes, d)."""

@@ -96,10 +96,12 @@ class Learner(ABC):
         self.observe(x, y)
 
     def learn_class(self, x: Tensor, y: Labels) -> None:
-        """Several examples of one class for each copy, x (B, m, *input_shape): as one after another, but quicker."""
+        """Several examples of one class for each copy, x (B, m, *input_shape): as one by one, but for rounding."""
         self.check(x, 2)
         self._check_labels(y)
-        self.observe_class(x.detach(), y)
+        if not x.shape[1]:
+            raise UserError("There is no example to learn.")
+        self.observe_class(x, y)
 
     def scores(self, x: Tensor) -> Tensor:
         """(B, m, *input_shape) -> (B, m, classes). The highest is the answer; minus infinity for a class not seen."""
@@ -113,9 +115,11 @@ class Learner(ABC):
         self.steps += 1
 
     def observe_class(self, x: Tensor, y: Labels) -> None:
-        """Several examples of one class for each copy, x (B, m, ...), y (B,): the same as one after another."""
-        for i in range(x.shape[1]):
-            self.observe(x[:, i], y)
+        """`learn_class` for inputs that are known to be good."""
+        self._admit(y)
+        steps = self.steps + x.shape[1]
+        self._learn_class(x.detach() if x.requires_grad else x, y)
+        self.steps = steps
 
     def predict(self, x: Tensor) -> Tensor:
         """`scores` for inputs that are known to be good."""
@@ -179,6 +183,12 @@ class Learner(ABC):
 
     @abstractmethod
     def _learn(self, x: Tensor, y: Labels) -> None: ...
+
+    def _learn_class(self, x: Tensor, y: Labels) -> None:
+        """The same for several examples of one class, x (B, m, ...), where that is quicker together."""
+        for i in range(x.shape[1]):
+            self._learn(x[:, i], y)
+            self.steps += 1
 
     @abstractmethod
     def _scores(self, x: Tensor) -> Tensor:
@@ -265,15 +275,17 @@ class Learner(ABC):
         """Refuse what is not (B, *input_shape), or with another dimension before that."""
         found, shape, dtype = x.shape[before:], self.model.input_shape, self.model.input_dtype
         if found != shape or x.shape[0] != self.copies:
+            wanted = (self.copies, "examples", *shape) if before == 2 else (self.copies, *shape)
             raise UserError(
-                f"An example is {tuple(found)}, but this learner takes {shape}"
-                + (f" from each of {self.copies} copies." if len(x) != self.copies else ".")
+                f"An example is {tuple(found)}, but this learner takes {shape}."
+                if x.ndim == before + len(shape) and len(x) == self.copies
+                else f"The examples are {tuple(x.shape)}, but must be ({', '.join(map(str, wanted))})."
             )
         if x.dtype != dtype:
             raise UserError(f"An example is of type {x.dtype}, but this learner takes {dtype}.")
         # a sum is quicker than a look at each value; one of finite values that overflows is looked at again
         if dtype.is_floating_point and not math.isfinite(x.sum()) and not bool(x.isfinite().all()):
-            raise UserError("An example has a value that is not a finite number: nothing was learned from it.")
+            raise UserError("An example has a value that is not a finite number, so it is refused.")
 
     def _check_labels(self, y: Labels) -> None:
         if y.shape != (self.copies,) or (y[0] if self.copies == 1 else y.min()) < 0:

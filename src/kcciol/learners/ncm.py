@@ -24,9 +24,6 @@ class NCM(ClassMeans):
     card = Card("the nearest class mean answers", "Mensink et al. 2013", order_free=True, trains=("head",))
     settings_type = NCMSettings
 
-    def _learn(self, x: Tensor, y: Labels) -> None:
-        self.add_example(x, y)
-
     def _learn_class(self, x: Tensor, y: Labels) -> None:
         self.add_class(x, y)
 

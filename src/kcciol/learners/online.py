@@ -10,6 +10,7 @@ from kcciol.learners.learner import Card, Labels
 from kcciol.learners.model import Head, LowRank, per_copy
 
 BLOCK = 64  # examples of a class that are learned together: more cost more in products than they save
+FEW = 6  # fewer are quicker one after another
 
 
 class Online(GradientLearner):
@@ -23,25 +24,24 @@ class Online(GradientLearner):
             return
         self.error_step(x[:, None], self.labels(y))
 
-    def observe_class(self, x: Tensor, y: Labels) -> None:
+    def _learn_class(self, x: Tensor, y: Labels) -> None:
         """For SGD on a linear head, W is read and written once for many examples.
 
         After the steps on the examples j before it, an example meets W - sum_j rate e_j z_j^T: its logits are those of
         the W at first, less sum_j rate e_j (<z_j, z_i> + 1), where the one is the bias's.
         """
-        if self.adam or not isinstance(self.model, Head):
-            super().observe_class(x, y)
+        if self.adam or not isinstance(self.model, Head) or x.shape[1] < FEW:
+            super()._learn_class(x, y)
             return
-        self._admit(y)
+        rate = per_copy(self.rate, x)
         for z in torch.split(x, BLOCK, 1):
             errors, _ = self.model.forward(self.parameters, z)  # logits first, and row by row the gradient at them
-            products = (z @ z.mT).add_(1).mul_(per_copy(self.rate, z))
+            products = (rate * z) @ z.mT + rate
             if self.single:
                 self._run_down_one(errors[0], products[0], int(y[0]))
             else:
                 self._run_down(errors, products, self.labels(y))
             LowRank(errors, z).descend_(self.parameters, self.rate)
-        self.steps += x.shape[1]
 
     def _run_down(self, errors: Tensor, products: Tensor, label: Tensor) -> None:
         """Logits (B, m, rows) of the W at first become the gradients at the logits of the W that each example meets."""

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from kcciol.atomic import replacing
+from kcciol.atomic import replacing, share
 from kcciol.errors import UserError
 from kcciol.learners import learner_type
 from kcciol.learners.learner import Settings
@@ -43,10 +43,14 @@ class OnlineLearner:
             width = int(width)
         if type(width) is not int or not 1 <= width < 2**24:
             raise UserError(f"width is {width!r}, but must be a whole number of at least 1 (and below 2^24).")
-        if not isinstance(seed, int) or not 0 <= seed < 2**63:
+        if isinstance(seed, np.integer):
+            seed = int(seed)
+        if type(seed) is not int or not 0 <= seed < 2**63:
             raise UserError(f"seed is {seed!r}, but must be a whole number of 0 or more (and below 2^63).")
         method = learner_type(name)
         self.name, self.width, self.seed = name, width, seed
+        if settings is not None and not isinstance(settings, (Mapping, Settings)):
+            raise UserError(f"settings is {settings!r}, but must be a dictionary like {{'rate': 0.1}}.")
         if settings is None or isinstance(settings, Mapping):
             settings = from_dict(method.settings_type, settings or {}, name)
         self.settings: Settings = settings
@@ -54,29 +58,37 @@ class OnlineLearner:
             raise UserError(
                 f"These are settings of another learner than {name!r}: use {method.settings_type.__name__}."
             )
-        self.learner = method(Head(width), self.settings, (seed,))
+        try:
+            self.learner = method(Head(width), self.settings, (seed,))
+        except RuntimeError as error:
+            raise UserError(f"A learner {name!r} of {width} features does not fit into memory ({error}).") from None
         self.classes_: list[Hashable] = []  # in the order in which they came
         self._number: dict[Hashable, int] = {}
 
     def learn_one(self, x: ArrayLike | Tensor, label: Hashable) -> OnlineLearner:
         """Learn one example, of a class known or new."""
-        example, label = self._examples(x, 1), _checked(label)
+        example, label = self._example(x), _checked(label)
         number = self._number.get(label, len(self.classes_))
         self.learner.learn(example, np.array([number]))
         self._name(number, label)
         return self
 
-    def learn_many(self, xs: ArrayLike | Tensor, labels: Iterable[Hashable]) -> OnlineLearner:
+    def learn_many(self, xs: ArrayLike | Tensor | Sequence[Any], labels: Iterable[Hashable]) -> OnlineLearner:
         """Learn examples (n, width) in their order, or none if one of them is bad. The result is that of `learn_one` on
-        each, but for rounding; several of one class in a row are learned together, which is quicker."""
+        each, but for rounding; several of one class in a row are learned together, which is quicker with most."""
+        if isinstance(labels, (Tensor, np.ndarray)):
+            labels = labels.tolist()
+        if isinstance(labels, (str, bytes, Set, Mapping)) or not isinstance(labels, Iterable):
+            raise UserError(f"labels is {labels!r}, but must be a list of labels, one for each example.")
         checked = [_checked(label) for label in labels]
-        examples = self._examples(xs, len(checked))
-        self.learner.check(examples[None], 2)
+        examples = self._examples(xs)
+        if len(examples) != len(checked):
+            raise UserError(f"There are {len(examples)} examples, but {len(checked)} labels.")
         first = 0
         for label, run in itertools.groupby(checked):
             number = self._number.get(label, len(self.classes_))
             last = first + len(list(run))
-            self.learner.learn_class(examples[None, first:last], np.array([number]))
+            self.learner.observe_class(examples[None, first:last], np.array([number]))
             self._name(number, label)
             first = last
         return self
@@ -94,22 +106,22 @@ class OnlineLearner:
 
     def predict_one(self, x: ArrayLike | Tensor) -> Hashable:
         """The class of one example."""
-        return self._answers(self._scores(x, 1))[0]
+        return self._answers(self.learner.scores(self._example(x)[None])[0])[0]
 
-    def predict_many(self, xs: ArrayLike | Tensor) -> list[Hashable]:
+    def predict_many(self, xs: ArrayLike | Tensor | Sequence[Any]) -> list[Hashable]:
         """The class of each of several examples (n, width)."""
-        return self._answers(self._scores(xs, None))
+        examples = self._examples(xs)
+        return self._answers(self.learner.scores(examples[None])[0]) if len(examples) else []
 
     def scores_one(self, x: ArrayLike | Tensor) -> dict[Hashable, float]:
         """How much speaks for each class; only their order means something."""
-        return dict(zip(self.classes_, self._scores(x, 1)[0].tolist(), strict=True))
+        scores = self.learner.scores(self._example(x)[None])[0]
+        self._answers(scores)  # refuses what has diverged
+        return dict(zip(self.classes_, scores[0].tolist(), strict=True))
 
     def memory_bytes(self) -> int:
         """What is kept between examples, besides the head's own weights."""
         return sum(self.learner.memory().values())
-
-    def _scores(self, xs: ArrayLike | Tensor, count: int | None) -> Tensor:
-        return self.learner.scores(self._examples(xs, count)[None])[0]
 
     def _answers(self, scores: Tensor) -> list[Hashable]:
         best, answers = scores.max(-1)
@@ -117,43 +129,76 @@ class OnlineLearner:
             raise UserError("The learner has diverged, so it knows nothing any more: start anew with a lower rate.")
         return [self.classes_[answer] for answer in answers.tolist()]
 
-    def _examples(self, xs: ArrayLike | Tensor, count: int | None) -> Tensor:
-        """(count, width): what one example or several are; None stands for any number of them."""
+    def _example(self, x: ArrayLike | Tensor) -> Tensor:
+        """(1, width)"""
+        return self._numbers(x).reshape(1, -1)
+
+    def _examples(self, xs: ArrayLike | Tensor | Sequence[Any]) -> Tensor:
+        """(n, width), all of them good."""
+        xs = list(xs) if isinstance(xs, Iterator) else xs
+        if isinstance(xs, (list, tuple)):
+            if not xs:
+                return torch.empty(0, self.width)
+            if any(isinstance(x, Tensor) for x in xs):
+                rows = [self._numbers(x) for x in xs]
+                if len({row.shape for row in rows}) > 1:
+                    raise UserError(f"Several examples must be rows of {self.width} numbers each.")
+                xs = torch.stack(rows)
+        found = self._numbers(xs)
+        if found.ndim != 2 or found.shape[1] != self.width:
+            raise UserError(f"Several examples must be rows of {self.width} numbers, not {tuple(found.shape)}.")
+        good = found.isfinite().all(1)
+        if not bool(good.all()):
+            raise UserError(
+                f"The example of index {int((~good).nonzero()[0])} has a value that is not a finite number."
+            )
+        return found
+
+    def _numbers(self, xs: ArrayLike | Tensor) -> Tensor:
         try:
             if xs.is_complex() if isinstance(xs, Tensor) else np.iscomplexobj(xs):
                 raise TypeError("complex numbers have no order")
-            found = torch.as_tensor(xs, dtype=torch.float32).detach().cpu()
+            if isinstance(xs, Tensor):
+                return xs.detach().to_dense().to("cpu", torch.float32)
+            with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+                return torch.from_numpy(np.array(xs, dtype=np.float32))
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise UserError(f"An example must be {self.width} numbers ({error}).") from None
-        if count == 1:
-            return found.reshape(1, -1)
-        if found.ndim != 2 or (count is not None and len(found) != count):
-            rows = "rows" if count is None else f"{count} rows, one for each label,"
-            raise UserError(f"Several examples must be {rows} of {self.width} numbers, not {tuple(found.shape)}.")
-        return found
+
+    def _diverged(self) -> bool:
+        known = self.learner.state_dict()
+        return not all(bool(t.isfinite().all()) for n, t in known.items() if n.startswith("parameters."))
 
     # --- a file -----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
         """Everything in one file, written beside and renamed: an older one is replaced or left as it was."""
+        if self._diverged():
+            raise UserError(f"The learner has diverged, so it was not saved: {path} is as it was.")
+        path = Path(path)
+        if not path.absolute().parent.is_dir():
+            raise UserError(f"The learner cannot be written to {path}: there is no folder {path.absolute().parent}.")
         head = {"format": _FORMAT, "name": self.name, "width": self.width, "seed": self.seed}
         head |= {"settings": dataclasses.asdict(self.settings), "classes": self.classes_}
         try:
             text = json.dumps(head)
             if json.loads(text)["classes"] != self.classes_:
                 raise TypeError("it would come back as something else")
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise UserError(f"Only labels of text, numbers, true, false and None can be saved ({error}).") from None
         tensors = {name: t.contiguous() for name, t in self.learner.state_dict().items()}
         try:
-            with replacing(Path(path)) as beside:
+            with replacing(path) as beside:
                 save_file(tensors, beside, metadata={"learner": text, "sum": _sum(text, tensors)})
+                share(beside)
         except (SafetensorError, OSError, TypeError, ValueError) as error:
             raise UserError(f"The learner cannot be written to {path} ({error}).") from None
 
     @classmethod
     def load(cls, path: str | Path) -> OnlineLearner:
         """Go on where `save` stood, exactly."""
+        if not isinstance(path, (str, Path)):
+            raise UserError(f"{path!r} is not the name of a file.")
         try:
             with safe_open(path, framework="pt") as file:
                 meta = file.metadata() or {}
@@ -161,15 +206,19 @@ class OnlineLearner:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (OSError, SafetensorError, ValueError) as error:
             raise UserError(f"The learner {path} cannot be read ({error}).") from None
-        if head.get("format") != _FORMAT:
+        if not isinstance(head, dict) or head.get("format") != _FORMAT:
             raise UserError(f"The file {path} is not a saved learner.")
         if meta.get("sum") != _sum(meta["learner"], tensors):
             raise UserError(f"The learner {path} is damaged: it is not as it was saved; use another copy.")
+        if missing := {"name", "width", "seed", "settings", "classes"} - head.keys():
+            raise UserError(f"The learner {path} is damaged: it lacks {', '.join(sorted(missing))}.")
         settings = from_dict(learner_type(head["name"]).settings_type, head["settings"], head["name"])
         learner = cls(head["name"], head["width"], settings, head["seed"])
         learner.learner.load_state_dict(tensors)
         learner.classes_ = list(head["classes"])
         learner._number = {label: number for number, label in enumerate(learner.classes_)}
+        if not learner.learner.classes == len(learner.classes_) == len(learner._number):
+            raise UserError(f"The learner {path} is damaged: its labels do not fit what it knows.")
         return learner
 
 

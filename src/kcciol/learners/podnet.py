@@ -85,7 +85,7 @@ class PODNet(Keeper):
         if not isinstance(self.model, Network):
             raise UserError(
                 "PODNet trains the whole network: with a frozen one both of its distillation terms are exactly zero, "
-                "so use `er` there, or give PODNet a network to train."
+                "so use `er` there, or train the network (kcciol evaluate --trains all)."
             )
         super()._setup()
         self.net: Network = self.model

@@ -57,16 +57,10 @@ class Ridge(ClassMeans):
         wide = torch.relu(z @ self.projection) if self.units else z
         return torch.cat([wide, wide.new_ones(*wide.shape[:-1], 1)], -1)
 
-    def _learn(self, x: Tensor, y: Labels) -> None:
-        phi = self.phi(x)
-        self.add_example(phi, y)
-        self.scatter.add(self.steps, phi)
-        self._weights = None
-
     def _learn_class(self, x: Tensor, y: Labels) -> None:
         phi = self.phi(x)
         self.add_class(phi, y)
-        self.scatter.add_many(phi)
+        self.scatter.add(self.steps, phi)
         self._weights = None
 
     def _restored(self) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.learners.learner import Card, Labels, Settings
-from kcciol.learners.statistics import ClassMeans, Scatter, factor_of
+from kcciol.learners.statistics import COUNT, MEAN, ClassMeans, Scatter, factor_of
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,14 @@ class SLDA(ClassMeans):
             raise UserError(f"shrinkage is {self.shrinkage.min().item():g}, but must be above 0 and at most 1.")
         self.scatter = Scatter(self.state, self.copies, self.model.width, self.device)
 
-    def _learn(self, x: Tensor, y: Labels) -> None:
-        label, before = self.add_example(x, y)
-        n = before[:, None]
-        mean = (self.means_of(label) * (n + 1) - x) / n.clamp_min(1)  # of the examples before this one
-        self.scatter.add(self.steps, ((x - mean) * (n / (n + 1)).sqrt()).to(x.dtype))
-        self._restored()
-
     def _learn_class(self, x: Tensor, y: Labels) -> None:
-        """The scatter around the mean of the m new ones, and that of the two means: n m / (n + m) d d^T."""
-        _, before, old = self.add_class(x, y)
-        z, n, m = x.double(), before[:, None], x.shape[1]
-        mean = z.mean(1)
-        apart = (mean - old / n.clamp_min(1)) * (n * m / (n + m)).sqrt()
-        self.scatter.add_many(torch.cat([z - mean[:, None], apart[:, None]], 1).to(x.dtype))
+        """Each example adds n / (n + 1) d d^T, with d its distance from the mean of the n that came before it."""
+        z, every = x.double(), torch.arange(x.shape[1], device=x.device)
+        label = torch.from_numpy(y).to(self.device)
+        sums = self.rows[MEAN][self.every, label][:, None] + z.cumsum(1) - z
+        n = (self.rows[COUNT][self.every, label][:, None] + every)[..., None]
+        self.add_class(x, y)
+        self.scatter.add(self.steps, ((z - sums / n.clamp_min(1)) * (n / (n + 1)).sqrt()).to(x.dtype))
         self._restored()
 
     def _restored(self) -> None:

@@ -31,40 +31,24 @@ class ClassMeans(Learner):
     def width(self) -> int:
         return self.model.width
 
-    def add_example(self, z: Tensor, y: Labels) -> tuple[Tensor, Tensor]:
-        """Take z (B, width) into its class's sum; (label, count before) on the device, (B,) each."""
+    def add_class(self, z: Tensor, y: Labels) -> tuple[Tensor, Tensor]:
+        """Take z (B, m, width), all of one class, into its sum; (label, count before) on the device, (B,) each."""
         label = torch.from_numpy(y).to(self.device)
         before = self.rows[COUNT][self.every, label]
-        self.rows[MEAN].index_put_((self.every, label), z.double(), accumulate=True)
-        self.rows[COUNT][self.every, label] = before + 1
+        self.rows[MEAN].index_put_((self.every, label), z.double().sum(1), accumulate=True)
+        self.rows[COUNT][self.every, label] = before + z.shape[1]
         return label, before
 
-    def add_class(self, z: Tensor, y: Labels) -> tuple[Tensor, Tensor, Tensor]:
-        """Take z (B, m, width), all of one class, into its sum; (label, count before, sum before) on the device."""
-        label = torch.from_numpy(y).to(self.device)
-        before, old = self.rows[COUNT][self.every, label], self.rows[MEAN][self.every, label]
-        self.rows[MEAN][self.every, label] = old + z.double().sum(1)
-        self.rows[COUNT][self.every, label] = before + z.shape[1]
-        return label, before, old
-
-    def observe_class(self, x: Tensor, y: Labels) -> None:
-        self._admit(y)
-        with torch.no_grad():
-            self._learn_class(x, y)
-        self.steps += x.shape[1]
+    def _learn(self, x: Tensor, y: Labels) -> None:
+        self._learn_class(x[:, None], y)
 
     @abstractmethod
-    def _learn_class(self, x: Tensor, y: Labels) -> None:
-        """`_learn` for several examples of one class, x (B, m, ...)."""
+    def _learn_class(self, x: Tensor, y: Labels) -> None: ...
 
     def means(self) -> Tensor:
         """(B, classes, width), float64; zero where a copy has not seen the class."""
         n = self.classes
         return self.rows[MEAN][:, :n] / self.rows[COUNT][:, :n, None].clamp_min(1)
-
-    def means_of(self, label: Tensor) -> Tensor:
-        """(B, width): of each copy the mean of one class."""
-        return self.rows[MEAN][self.every, label] / self.rows[COUNT][self.every, label][:, None]
 
 
 class Scatter:
@@ -80,19 +64,16 @@ class Scatter:
         state["scatter.waiting"] = torch.zeros(copies, wait, width, device=device)
 
     def add(self, time: int, v: Tensor) -> None:
-        """Take in the vectors (B, width) of the example number `time`, from 0."""
-        place = time % self.wait
-        waiting = self.state["scatter.waiting"]
-        waiting[:, place] = v
-        if place == self.wait - 1:
-            self.state["scatter.sum"].baddbmm_(waiting.mT, waiting)
-            waiting.zero_()
-
-    def add_many(self, v: Tensor) -> None:
-        """Take in vectors (B, m, width) at once."""
-        waiting = self.state["scatter.waiting"]
-        self.state["scatter.sum"].baddbmm_(waiting.mT, waiting).baddbmm_(v.mT, v)
-        waiting.zero_()
+        """Take in the vectors (B, m, width) of the examples from number `time` on, from 0."""
+        waiting, first = self.state["scatter.waiting"], 0
+        while first < v.shape[1]:
+            place = (time + first) % self.wait
+            some = v[:, first : first + self.wait - place]
+            waiting[:, place : place + some.shape[1]] = some
+            first += some.shape[1]
+            if place + some.shape[1] == self.wait:
+                self.state["scatter.sum"].baddbmm_(waiting.mT, waiting)
+                waiting.zero_()
 
     def total(self) -> Tensor:
         """(B, width, width), float64."""

@@ -96,7 +96,7 @@ class Group:
             except UserError as error:  # a column that does not need this one is made all the same
                 failed.append(error)
         if failed:
-            raise failed[0] if len(failed) == 1 else UserError("; ".join(map(str, failed)))
+            raise failed[0] if len(failed) == 1 else UserError("; ".join(dict.fromkeys(map(str, failed))))
 
     def trained(self, plan: Plan) -> bool:
         """Whether there is nothing left to train for its first column."""
