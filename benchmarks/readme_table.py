@@ -131,14 +131,15 @@ def costs() -> str:
     """What an example costs a learner, and its peers."""
     data = _read("bench-learners.json")
     peers = [key for key in data if key.endswith("at a time")]
-    lines = ["| learner | ms | with its class | " + " | ".join(peers) + " |", "| --- " * (len(peers) + 3) + "|"]
+    own = ("alone, ms", "with its class, ms", "all classes known, ms")
+    lines = ["| " + " | ".join(["learner", *own, *peers]) + " |", "| --- " * (len(own) + len(peers) + 1) + "|"]
     for name, cell in data["ours"].items():
         times = [data[peer].get(name, {}).get("times_slower_than_ours") for peer in peers]
         shown = ["" if t is None else f"{t:,.0f} times slower" if t > 20 else f"{t:.1f} times slower" for t in times]
         asked = f" ({cell['with_an_answer_ms']:.0f})" if "with_an_answer_ms" in cell else ""
-        lines.append(
-            f"| `{name}` | {cell['ms']:.2f}{asked} | {cell['with_its_class_ms']:.2f} | " + " | ".join(shown) + " |"
-        )
+        known = f"{cell['all_classes_known_ms']:.2f}" if "all_classes_known_ms" in cell else ""
+        ours = [f"{cell['ms']:.2f}{asked}", f"{cell['with_its_class_ms']:.2f}", known]
+        lines.append("| " + " | ".join([f"`{name}`", *ours, *shown]) + " |")
     size, hardware = data["config"], data["record"]["hardware"]
     versions = ", ".join(f"{peer.split(',')[0]} {data[peer]['version']}" for peer in peers[1:])
     note = f"({size['width']} features, {size['classes']} classes, {size['samples']} examples of each, one pass; "
