@@ -128,6 +128,39 @@ def test_what_learners_typically_keep() -> None:
     assert typical_bytes("er", classes=10, width=4) == 10 * (4 * 4 + 8)
 
 
+def test_a_comparison_that_is_cut_leaves_the_older_one(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    world: tuple[Representation, Any],
+) -> None:
+    representation, data = world
+    config = replace(representation.config, representation="scratch")
+    steps = {f"phase{i}": replace(p, steps=0) for i, p in enumerate(config.phases, 1)}
+    folder = train(replace(config, **steps), data.base, tmp_path / "run", quiet=True)  # type: ignore[arg-type]
+    target = tmp_path / "all.json"
+    words = ["evaluate", str(folder.path), "--classes", "3", "--trajectories", "2", "--train-samples", "5"]
+    words += ["--test-samples", "3", "--compare", "ncm", "gaussian", "--out", str(target)]
+    assert cli.main(words) == 0
+    whole = target.read_bytes()
+
+    def cut(where: Any, name: str, *more: Any, **named: Any) -> dict[str, Any]:
+        if name == "gaussian":
+            raise KeyboardInterrupt
+        return measure_learner(where, name, *more, **named)
+
+    monkeypatch.setattr("kcciol.compare.measure_learner", cut)
+    assert cli.main(words) == 130
+    unfinished = tmp_path / "all-unfinished.json"
+    assert str(unfinished) in capsys.readouterr().err.replace("\n", "")
+    assert target.read_bytes() == whole
+    assert list(json.loads(unfinished.read_text())["learners"]) == ["ncm"]
+    monkeypatch.undo()
+    assert cli.main(words) == 0
+    assert not unfinished.exists()
+    assert set(json.loads(target.read_text())["learners"]) == {"ncm", "gaussian"}
+
+
 def test_the_command_line_compares_and_lists(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], world: tuple[Representation, Any]
 ) -> None:
@@ -158,6 +191,7 @@ def test_the_command_line_compares_and_lists(
         (["--learner", "er", "--set", "rate=inf"], "rate is inf"),
         (["--learner", "er", "--set", "reserve=-1"], "reserve is -1"),
         (["--compare", "er", "ncm", "--set", "slots=3"], "--set is for one learner"),
+        (["--learner", "er", "--compare", "ncm"], "give one of the two"),
         (["--learner", "ncm", "--classes", "99"], "99 classes"),
         (["--learner", "ncm", "--task-classes", "2"], "no whole number of tasks"),
         (["--learner", "ncm", "--task-classes", "0"], "task_classes is 0"),

@@ -65,6 +65,8 @@ class Representation:
     def split_features(self, data: ClassSet, train_samples: int, test_samples: int, every: bool = False) -> Features:
         """Features of the first images of each class, to learn from, and of the next ones, held out; every: of all
         the others that each class has."""
+        if train_samples < 1 or test_samples < 1:
+            raise UserError(f"There must be images to learn from and to hold out, not {train_samples}, {test_samples}.")
         data.require(train_samples + test_samples, "evaluation (train_samples + test_samples)")
         count = int(data.counts.min()) if every and len(data) else train_samples + test_samples
         features = self.features(data.images[:, :count])

@@ -88,12 +88,16 @@ def evaluate_learners(options: EvaluateOptions, path: Path) -> int:
 
 def _learner_table(results: dict[str, dict[str, Any]], classes: Sequence[int]) -> Table:
     """The best first."""
-    table = Table("learner", *(f"{n} classes" for n in classes), "forgetting", "keeps", "seconds")
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("learner", no_wrap=True)
+    for name in (*(f"{n}\nclasses" for n in classes), "for-\ngets", "keeps", "re-\nplay", "s"):
+        table.add_column(name)
     for name, result in sorted(results.items(), key=lambda item: -float(item[1]["summary"]["test"]["mean"])):
         cells = [result["classes"][str(n)] for n in classes]
         shown = [f"{c['mean']:.1f}" + (f" ± {c['ci95']:.1f}" if c["ci95"] is not None else "") for c in cells]
-        kept = f"{sum(result['bytes'].values()) / 1e6:.2f} MB" + (", examples" if result["replay"] else "")
+        kept = f"{sum(result['bytes'].values()) / 1e6:.2f} MB"
         kept += "" if result.get("within_budget", True) else " (over budget)"
         lost = f"{result['summary']['forgetting']['mean']:.1f}" if "forgetting" in result["summary"] else "-"
-        table.add_row(name, *shown, lost, kept, f"{result['total_seconds']:.1f}")
+        replay = "yes" if result["replay"] else "-"
+        table.add_row(name, *shown, lost, kept, replay, f"{result['total_seconds']:.0f}")
     return table
