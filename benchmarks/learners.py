@@ -18,6 +18,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import io
+import math
 import statistics
 import time
 import warnings
@@ -117,17 +118,17 @@ def answered(learner: Learner, options: Options) -> float:
     return clock.result()["ms"]
 
 
-def learned(name: str, options: Options, arrive: str) -> tuple[dict[str, Any], Learner]:
+def learned(name: str, options: Options, arrive: str, examples: float = math.inf) -> tuple[dict[str, Any], Learner]:
     """arrive: a class at a time ("class"), or an example at a time ("example")."""
     method = LEARNERS[name]
     known = {"outputs": options.classes} if "outputs" in method.settings_type.__dataclass_fields__ else {}
     learner = method(Head(options.width), method.settings_type(**known))
     learner.learn(next(tasks(options))[0][:1], np.array([0]))  # set up, not counted
-    return run(learner, options, arrive), learner
+    return run(learner, options, arrive, examples), learner
 
 
-def run(learner: Learner, options: Options, arrive: str) -> dict[str, float]:
-    """One pass."""
+def run(learner: Learner, options: Options, arrive: str, examples: float = math.inf) -> dict[str, float]:
+    """One pass, or the first so many examples of it."""
     clock = Clock(options.seconds)
     for x, label in tasks(options):
 
@@ -140,7 +141,7 @@ def run(learner: Learner, options: Options, arrive: str) -> dict[str, float]:
             learner.end_task()
 
         clock.run(work, len(x))
-        if clock.over:
+        if clock.over or clock.examples >= examples:
             break
     return clock.result()
 
@@ -234,12 +235,14 @@ def in_turn(
     theirs, mine = [], []
     for _ in range(options.rounds):
         with contextlib.redirect_stderr(io.StringIO()):
-            theirs.append(measure(name, options, arrive)["ms"])
-        found, learner = learned(name, options, arrive)
+            peer = measure(name, options, arrive)
+        theirs.append(peer["ms"])
+        found, learner = learned(name, options, arrive, peer["n"])
         mine.append(answered(learner, options) if name == "slda" and answers else found["ms"])
     times = [a / b for a, b in zip(theirs, mine, strict=True)]
     return {
         "ms": statistics.median(theirs),
+        "n": int(peer["n"]),
         "ours_ms": statistics.median(mine),
         "times_slower_than_ours": statistics.median(times),
         "by_round": times,

@@ -73,20 +73,28 @@ def test_what_rests_on_fewer_than_three_seeds_is_marked() -> None:
     assert SAYS["gap"]({"a": three, "b": two}, "a", "b").endswith("†")
 
 
-def test_the_rival_is_the_best_of_each_row() -> None:
+def test_the_rival_is_the_hardest_to_beat_in_each_row() -> None:
     def at(value: float) -> dict[str, Any]:
         return cell(*[[value, value + 0.1]] * 3)
 
+    unsure = cell([0.0, 0.1], [5.0, 5.1], [8.0, 8.1])
     rows = {
         "10": {"kcciol": at(9), "kcciol-paper": at(8), "oml": at(7), "anml": at(8.5)},
+        "100": {"kcciol": at(9), "kcciol-paper": at(8), "oml": at(8.5), "srnn": unsure},
         "200": {"kcciol": at(9), "kcciol-paper": at(8), "oml": at(8.2), "anml": at(7)},
     }
     for row in rows.values():
         row |= {"paper: kcciol": {"mean": 1.0}, "paper: oml": {"mean": 1.0}}
     (said,) = SAYS["claims"](rows, {}, {}, {})
-    assert "Holds: above in 2 of 2 rows against the best of them in each (`anml` at 10, `oml` at 200)" in said
-    assert "by +0.5 to +0.8: after 200 classes 9.1" in said
-    assert "(`kcciol-paper`) below in 2 of 2 rows" in said
+    assert "Holds in part: above in 2, not told apart in 1 of 3 rows against the one that is hardest to beat" in said
+    assert "(`anml` at 10, `srnn` at 100, `oml` at 200), by +0.5 to +4.7: after 200 classes 9.1" in said
+    assert "(`kcciol-paper`) below in 3 of 3 rows" in said
+
+
+def test_the_least_and_the_most_over_all_rows() -> None:
+    rows = {str(n): {"a": cell(*[[float(n), n + 1.0]] * 3), "b": cell(*[[1.0, 2.0]] * 3)} for n in (3, 0, 2)}
+    assert SAYS["over"](rows, "a", "b") == "-1.0 ± 0.0 (after 0 classes) to +2.0 ± 0.0 (after 3)"
+    assert SAYS["over"](rows, "a", "c") == "not measured"
 
 
 def test_pairs_that_are_not_told_apart_from_the_best_are_named() -> None:
@@ -94,4 +102,6 @@ def test_pairs_that_are_not_told_apart_from_the_best_are_named() -> None:
     lines = SAYS["findings_heads"]({"200": {"a": {"ncm": one, "online-adam": worse}, "b": {"ncm": alike}}})
     assert "on 1 of 1 representations" in lines[0]
     assert "the best pair is `a` with `ncm`" in lines[0]
-    assert "not told apart from `b` with `ncm`." in lines[0]
+    assert "not told apart from `b` with `ncm` (+0.0 ± 0.0)." in lines[0]
+    equal = SAYS["findings_heads"]({"200": {"a": {"ncm": one, "online-adam": alike}}})
+    assert "on 0 of 1 representations" in equal[0]

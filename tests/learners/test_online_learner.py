@@ -17,10 +17,11 @@ from safetensors.torch import save_file
 from kcciol.errors import UserError
 from kcciol.learners import LEARNERS, online_learner
 from kcciol.learners.er import ER
+from kcciol.learners.model import Head
 from kcciol.learners.ncm import NCMSettings
 from kcciol.learners.online import BLOCK
 from kcciol.learners.online_learner import OnlineLearner
-from tests.learners.battery import sensible
+from tests.learners.battery import make, sensible
 
 NAMES = [name for name in LEARNERS if sensible(name, "head")]
 WIDTH = 5
@@ -76,6 +77,11 @@ def test_many_are_learned_as_one_after_another(name: str) -> None:
         ([[0.0] * (WIDTH + 1)] * 2, ["a", "b"], f"rows of {WIDTH} numbers"),
         ([torch.zeros(WIDTH), torch.zeros(WIDTH + 1)], ["a", "b"], f"rows of {WIDTH} numbers each"),
         (["text"], ["a"], "must be"),
+        ([["1"] * WIDTH], ["a"], "text and dates"),
+        ([[b"1"] * WIDTH], ["a"], "text and dates"),
+        ([["1", *[2.0] * (WIDTH - 1)]], ["a"], "text and dates"),
+        (np.array([["NaT"] * WIDTH], dtype="datetime64[D]"), ["a"], "text and dates"),
+        (np.array([["1", *[2.0] * (WIDTH - 1)]], dtype=object), ["a"], "text and dates"),
         ([[0.0] * WIDTH] * 3, "cat", "must be a list of labels"),
         ([[0.0] * WIDTH], None, "must be a list of labels"),
     ],
@@ -226,17 +232,19 @@ def test_a_stream_from_numpy_or_torch_is_the_same() -> None:
     assert one.memory_bytes() > 0
 
 
-@pytest.mark.parametrize("name", ["online", "ewc"])
-def test_a_long_run_of_a_class_is_learned_in_parts(name: str) -> None:
-    random = torch.Generator().manual_seed(0)
-    xs, labels = torch.rand(2 * BLOCK + 7, WIDTH, generator=random), ["a"] * 3 + ["b"] * (2 * BLOCK + 4)
-    one, many = OnlineLearner(name, WIDTH), OnlineLearner(name, WIDTH)
-    for x, label in zip(xs, labels, strict=True):
-        one.learn_one(x, label)
-    many.learn_many(xs, labels)
-    states = one.learner.state_dict(), many.learner.state_dict()
+@pytest.mark.parametrize("keys", [(3,), (3, 8)])
+@pytest.mark.parametrize("name", ["online", "ewc", "gaussian", "slda", "ridge"])
+def test_a_long_run_of_a_class_is_learned_in_parts(name: str, keys: tuple[int, ...]) -> None:
+    n, random = len(keys), torch.Generator().manual_seed(0)
+    one, many = make(name, Head(WIDTH), keys), make(name, Head(WIDTH), keys)
+    for label, count in enumerate((3, 3 * BLOCK + 8, BLOCK + 1, 2 * BLOCK)):
+        xs = torch.rand(n, count, WIDTH, generator=random)
+        for i in range(count):
+            one.learn(xs[:, i], np.full(n, label))
+        many.learn_class(xs, np.full(n, label))
+    states = one.state_dict(), many.state_dict()
     for part, tensor in states[0].items():
-        torch.testing.assert_close(states[1][part], tensor)
+        torch.testing.assert_close(states[1][part], tensor, rtol=1e-4, atol=1e-5)
 
 
 class Frame:
@@ -274,9 +282,13 @@ def test_one_that_has_diverged_is_not_saved(tmp_path: Path) -> None:
     learner = OnlineLearner("er", WIDTH).learn_one([1.0] * WIDTH, "a").learn_one([0.0] * WIDTH, "b")
     learner.save(path)
     good = path.read_bytes()
-    learner.learner.rows["parameters.weight"][:, :, 0] = torch.nan
+    learner.learner.rows["parameters.bias"][:, 0] = torch.nan
     with pytest.raises(UserError, match="has diverged"):
         learner.save(path)
+    learner.learner.rows["parameters.weight"][:] = torch.nan
+    other = OnlineLearner("slda", WIDTH).learn_many(1e25 * torch.rand(64, WIDTH), ["a"] * 64)
+    with pytest.raises(UserError, match="has diverged"):
+        other.save(path)
     with pytest.raises(UserError, match="has diverged"):
         learner.scores_one([1.0] * WIDTH)
     assert path.read_bytes() == good
@@ -293,8 +305,12 @@ def test_what_is_no_name_or_setting_is_refused(tmp_path: Path) -> None:
     for wrong in (None, 3, b"mine"):
         with pytest.raises(UserError, match="not the name of a file"):
             OnlineLearner.load(wrong)
+        with pytest.raises(UserError, match="not the name of a file"):
+            OnlineLearner("ncm", WIDTH).learn_one([1.0] * WIDTH, "a").save(wrong)
     with pytest.raises(UserError, match="no folder"):
         OnlineLearner("ncm", WIDTH).learn_one([1.0] * WIDTH, "a").save(tmp_path / "there" / "is" / "none")
+    with pytest.raises(UserError, match="cannot be made here"):
+        OnlineLearner("ridge", 2**23, {"units": 2**31 - 1})
     wrong = ["ncm"]
     with pytest.raises(UserError, match="no learner"):
         OnlineLearner(wrong, WIDTH)

@@ -70,8 +70,8 @@ def evaluate_learners(options: EvaluateOptions, path: Path) -> int:
             results[name] = compare.measure_learner(where, name, config, fixed, say=say)
             whole = {**about, "stream": to_dict(config), "learners": results}
             write_json(target if len(results) == len(names) else unfinished, compare.with_record(whole, representation))
-    except KeyboardInterrupt:
-        if results:
+    except BaseException:
+        if len(results) and unfinished.exists():
             say(f"What was measured so far is in {unfinished}.")
         raise
     if len(names) > 1:

@@ -47,8 +47,9 @@ class Gaussian(ClassMeans):
         self.add_rows(SQUARE, self.model.width, dtype=torch.float64)
 
     def _learn_class(self, x: Tensor, y: Labels) -> None:
-        label, _ = self.add_class(x, y)
-        self.rows[SQUARE].index_put_((self.every, label), x.double().square().sum(1), accumulate=True)
+        label = self.label(y)
+        self.add_class(x, label)
+        self.add_to(SQUARE, x.double().square(), label)
 
     def posterior(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """n (B, classes, 1), the means (B, classes, d), a' (B, classes, 1) and b' (B, classes, d)."""

@@ -25,7 +25,7 @@ class NCM(ClassMeans):
     settings_type = NCMSettings
 
     def _learn_class(self, x: Tensor, y: Labels) -> None:
-        self.add_class(x, y)
+        self.add_class(x, self.label(y))
 
     def _scores(self, x: Tensor) -> Tensor:
         means, z = self.means(), x.double()

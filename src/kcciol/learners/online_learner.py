@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from torch import Tensor
 from kcciol.atomic import replacing, share
 from kcciol.errors import UserError
 from kcciol.learners import learner_type
+from kcciol.learners.der import LOGITS
 from kcciol.learners.learner import Settings
 from kcciol.learners.model import Head
 from kcciol.values import from_dict
@@ -60,8 +62,8 @@ class OnlineLearner:
             )
         try:
             self.learner = method(Head(width), self.settings, (seed,))
-        except RuntimeError as error:
-            raise UserError(f"A learner {name!r} of {width} features does not fit into memory ({error}).") from None
+        except (MemoryError, RuntimeError) as error:
+            raise UserError(f"A learner {name!r} of {width} features cannot be made here ({error}).") from None
         self.classes_: list[Hashable] = []  # in the order in which they came
         self._number: dict[Hashable, int] = {}
 
@@ -111,7 +113,7 @@ class OnlineLearner:
     def predict_many(self, xs: ArrayLike | Tensor | Sequence[Any]) -> list[Hashable]:
         """The class of each of several examples (n, width)."""
         examples = self._examples(xs)
-        return self._answers(self.learner.scores(examples[None])[0]) if len(examples) else []
+        return self._answers(self.learner.predict(examples[None])[0]) if len(examples) else []
 
     def scores_one(self, x: ArrayLike | Tensor) -> dict[Hashable, float]:
         """How much speaks for each class; only their order means something."""
@@ -147,8 +149,7 @@ class OnlineLearner:
         found = self._numbers(xs)
         if found.ndim != 2 or found.shape[1] != self.width:
             raise UserError(f"Several examples must be rows of {self.width} numbers, not {tuple(found.shape)}.")
-        good = found.isfinite().all(1)
-        if not bool(good.all()):
+        if not math.isfinite(found.sum()) and not bool((good := found.isfinite().all(1)).all()):
             raise UserError(
                 f"The example of index {int((~good).nonzero()[0])} has a value that is not a finite number."
             )
@@ -160,22 +161,20 @@ class OnlineLearner:
                 raise TypeError("complex numbers have no order")
             if isinstance(xs, Tensor):
                 return xs.detach().to_dense().to("cpu", torch.float32)
+            found = np.asarray(xs)
+            if found.dtype.kind not in "biufO" or (found.dtype.kind == "O" and not all(map(_number, found.flat))):
+                raise TypeError("text and dates are no numbers")
             with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
-                return torch.from_numpy(np.array(xs, dtype=np.float32))
+                found = np.ascontiguousarray(found, dtype=np.float32)
+            return torch.from_numpy(found if found.flags.writeable else found.copy())
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise UserError(f"An example must be {self.width} numbers ({error}).") from None
-
-    def _diverged(self) -> bool:
-        known = self.learner.state_dict()
-        return not all(bool(t.isfinite().all()) for n, t in known.items() if n.startswith("parameters."))
 
     # --- a file -----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
         """Everything in one file, written beside and renamed: an older one is replaced or left as it was."""
-        if self._diverged():
-            raise UserError(f"The learner has diverged, so it was not saved: {path} is as it was.")
-        path = Path(path)
+        path = _path(path)
         if not path.absolute().parent.is_dir():
             raise UserError(f"The learner cannot be written to {path}: there is no folder {path.absolute().parent}.")
         head = {"format": _FORMAT, "name": self.name, "width": self.width, "seed": self.seed}
@@ -187,6 +186,10 @@ class OnlineLearner:
         except (TypeError, ValueError) as error:
             raise UserError(f"Only labels of text, numbers, true, false and None can be saved ({error}).") from None
         tensors = {name: t.contiguous() for name, t in self.learner.state_dict().items()}
+        # (kept logits of classes that came later are NaN)
+        whole = [t for name, t in tensors.items() if t.is_floating_point() and name != LOGITS]
+        if not all(bool(t.isfinite().all()) for t in whole):
+            raise UserError(f"The learner has diverged, so it is not saved: {path} is as it was.")
         try:
             with replacing(path) as beside:
                 save_file(tensors, beside, metadata={"learner": text, "sum": _sum(text, tensors)})
@@ -197,8 +200,7 @@ class OnlineLearner:
     @classmethod
     def load(cls, path: str | Path) -> OnlineLearner:
         """Go on where `save` stood, exactly."""
-        if not isinstance(path, (str, Path)):
-            raise UserError(f"{path!r} is not the name of a file.")
+        path = _path(path)
         try:
             with safe_open(path, framework="pt") as file:
                 meta = file.metadata() or {}
@@ -220,6 +222,16 @@ class OnlineLearner:
         if not learner.learner.classes == len(learner.classes_) == len(learner._number):
             raise UserError(f"The learner {path} is damaged: its labels do not fit what it knows.")
         return learner
+
+
+def _path(path: str | Path) -> Path:
+    if not isinstance(path, (str, Path)):
+        raise UserError(f"{path!r} is not the name of a file.")
+    return Path(path)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, (int, float, np.number, np.bool_))
 
 
 def _checked(label: Hashable) -> Hashable:

@@ -59,7 +59,7 @@ class Ridge(ClassMeans):
 
     def _learn_class(self, x: Tensor, y: Labels) -> None:
         phi = self.phi(x)
-        self.add_class(phi, y)
+        self.add_class(phi, self.label(y))
         self.scatter.add(self.steps, phi)
         self._weights = None
 

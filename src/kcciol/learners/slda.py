@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.learners.learner import Card, Labels, Settings
-from kcciol.learners.statistics import COUNT, MEAN, ClassMeans, Scatter, factor_of
+from kcciol.learners.statistics import MEAN, ClassMeans, Scatter, factor_of
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class SLDA(ClassMeans):
 
     def _learn_class(self, x: Tensor, y: Labels) -> None:
         """Each example adds n / (n + 1) d d^T, with d its distance from the mean of the n that came before it."""
-        z, every = x.double(), torch.arange(x.shape[1], device=x.device)
-        label = torch.from_numpy(y).to(self.device)
-        sums = self.rows[MEAN][self.every, label][:, None] + z.cumsum(1) - z
-        n = (self.rows[COUNT][self.every, label][:, None] + every)[..., None]
-        self.add_class(x, y)
+        z, label, m = x.double(), self.label(y), x.shape[1]
+        sums = self.rows[MEAN][self.every, label][:, None]
+        n = self.add_class(x, label)[:, None, None]
+        if m > 1:
+            sums, n = sums + z.cumsum(1) - z, n + torch.arange(m, device=x.device)[:, None]
         self.scatter.add(self.steps, ((z - sums / n.clamp_min(1)) * (n / (n + 1)).sqrt()).to(x.dtype))
         self._restored()
 

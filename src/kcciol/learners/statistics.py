@@ -31,13 +31,21 @@ class ClassMeans(Learner):
     def width(self) -> int:
         return self.model.width
 
-    def add_class(self, z: Tensor, y: Labels) -> tuple[Tensor, Tensor]:
-        """Take z (B, m, width), all of one class, into its sum; (label, count before) on the device, (B,) each."""
-        label = torch.from_numpy(y).to(self.device)
+    def label(self, y: Labels) -> Tensor:
+        """(B,), on the device."""
+        return torch.from_numpy(y).to(self.device)
+
+    def add_class(self, z: Tensor, label: Tensor) -> Tensor:
+        """Take z (B, m, width), all of one class, into its sum; how many there were before, (B,)."""
         before = self.rows[COUNT][self.every, label]
-        self.rows[MEAN].index_put_((self.every, label), z.double().sum(1), accumulate=True)
+        self.add_to(MEAN, z.double(), label)
         self.rows[COUNT][self.every, label] = before + z.shape[1]
-        return label, before
+        return before
+
+    def add_to(self, name: str, values: Tensor, label: Tensor) -> None:
+        """Add values (B, m, width) to the row of a class."""
+        total = values[:, 0] if values.shape[1] == 1 else values.sum(1)
+        self.rows[name].index_put_((self.every, label), total, accumulate=True)
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         self._learn_class(x[:, None], y)
