@@ -127,6 +127,15 @@ def quickstart() -> str:
     return "\n".join([*lines, "", took + f"{data['peak_memory_gib']:.1f} GiB of memory at most.)"])
 
 
+def slower(cell: dict[str, Any] | None, size: dict[str, Any]) -> str:
+    """A peer beside ours."""
+    if cell is None:
+        return ""
+    times = cell["times_slower_than_ours"]
+    cut = f" ({cell['n']:,} examples)" if cell["n"] < size["classes"] * size["samples"] else ""
+    return f"{times:,.0f} times slower{cut}" if times > 20 else f"{times:.1f} times slower{cut}"
+
+
 def costs() -> str:
     """What an example costs a learner, and its peers."""
     data = _read("bench-learners.json")
@@ -134,15 +143,15 @@ def costs() -> str:
     own = ("alone, ms", "with its class, ms", "all classes known, ms")
     lines = ["| " + " | ".join(["learner", *own, *peers]) + " |", "| --- " * (len(own) + len(peers) + 1) + "|"]
     for name, cell in data["ours"].items():
-        times = [data[peer].get(name, {}).get("times_slower_than_ours") for peer in peers]
-        shown = ["" if t is None else f"{t:,.0f} times slower" if t > 20 else f"{t:.1f} times slower" for t in times]
+        shown = [slower(data[peer].get(name), data["config"]) for peer in peers]
         asked = f" ({cell['with_an_answer_ms']:.0f})" if "with_an_answer_ms" in cell else ""
         known = f"{cell['all_classes_known_ms']:.2f}" if "all_classes_known_ms" in cell else ""
         ours = [f"{cell['ms']:.2f}{asked}", f"{cell['with_its_class_ms']:.2f}", known]
         lines.append("| " + " | ".join([f"`{name}`", *ours, *shown]) + " |")
     size, hardware = data["config"], data["record"]["hardware"]
     versions = ", ".join(f"{peer.split(',')[0]} {data[peer]['version']}" for peer in peers[1:])
-    note = f"({size['width']} features, {size['classes']} classes, {size['samples']} examples of each, one pass; "
+    note = f"({size['width']} features, {size['classes']} classes, {size['samples']} examples of each, one pass, or as "
+    note += f"many examples as it says in {size['seconds']:.0f} s; "
     note += f"{hardware['torch_threads']} CPU thread; {versions}, torch {data['record']['versions']['torch']}.)"
     return "\n".join([*lines, "", note])
 
