@@ -69,6 +69,11 @@ def require_file(path: Path, *endings: str) -> None:
     """Say before the work, not after it, that a result cannot be written there."""
     if path.suffix not in endings or path.is_dir():
         raise UserError(f"The result cannot be written to {path}: name a file that ends in {endings[0]}.")
+    require_place(path)
+
+
+def require_place(path: Path) -> None:
+    """The same for a file of any name."""
     folder = path.absolute().parent
     if not folder.is_dir():
         raise UserError(f"The file {path} cannot be written: there is no folder {folder}.")

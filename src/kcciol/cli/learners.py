@@ -71,7 +71,7 @@ def evaluate_learners(options: EvaluateOptions, path: Path) -> int:
             whole = {**about, "stream": to_dict(config), "learners": results}
             write_json(target if len(results) == len(names) else unfinished, compare.with_record(whole, representation))
     except BaseException:
-        if len(results) and unfinished.exists():
+        if results and unfinished.exists():
             say(f"What was measured so far is in {unfinished}.")
         raise
     if len(names) > 1:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from kcciol.atomic import replacing, share
+from kcciol.atomic import replacing, require_place, share
 from kcciol.errors import UserError
 from kcciol.learners import learner_type
 from kcciol.learners.der import LOGITS
@@ -157,13 +157,13 @@ class OnlineLearner:
 
     def _numbers(self, xs: ArrayLike | Tensor) -> Tensor:
         try:
-            if xs.is_complex() if isinstance(xs, Tensor) else np.iscomplexobj(xs):
-                raise TypeError("complex numbers have no order")
             if isinstance(xs, Tensor):
+                if xs.is_complex():
+                    raise TypeError("complex numbers have no order")
                 return xs.detach().to_dense().to("cpu", torch.float32)
             found = np.asarray(xs)
             if found.dtype.kind not in "biufO" or (found.dtype.kind == "O" and not all(map(_number, found.flat))):
-                raise TypeError("text and dates are no numbers")
+                raise TypeError("text, dates and complex numbers are refused")
             with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
                 found = np.ascontiguousarray(found, dtype=np.float32)
             return torch.from_numpy(found if found.flags.writeable else found.copy())
@@ -175,8 +175,7 @@ class OnlineLearner:
     def save(self, path: str | Path) -> None:
         """Everything in one file, written beside and renamed: an older one is replaced or left as it was."""
         path = _path(path)
-        if not path.absolute().parent.is_dir():
-            raise UserError(f"The learner cannot be written to {path}: there is no folder {path.absolute().parent}.")
+        require_place(path)
         head = {"format": _FORMAT, "name": self.name, "width": self.width, "seed": self.seed}
         head |= {"settings": dataclasses.asdict(self.settings), "classes": self.classes_}
         try:
