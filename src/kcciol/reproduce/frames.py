@@ -84,7 +84,7 @@ def pooled(results: list[Result], n: str) -> Result:
     return {
         **summarize(flat).to_dict(),
         "by_seed": means,
-        "by_trajectory": flat.tolist(),
+        "by_trajectory": [round(value, 4) for value in flat.tolist()],
         "seeds": [r["config"]["seed"] for r in results],
         "ci95_seeds": summarize(torch.tensor(means)).ci95,
         **beside(results, n),
