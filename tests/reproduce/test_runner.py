@@ -56,6 +56,18 @@ def test_cells_are_made_once_and_become_tables(tmp_path: Path, capsys: pytest.Ca
     assert [part["seconds"] for part in json.loads(paths[0].read_text())["device_seconds"]] == [3.0, 4.0]
 
 
+def test_tables_do_not_name_the_folders_of_a_machine(tmp_path: Path) -> None:
+    wanted = plan(tmp_path / "runs", "heads", columns=("kcciol",))
+    assert make(wanted) == []
+    for path in (tmp_path / "runs" / "cells").rglob("*.json"):
+        cell = json.loads(path.read_text())
+        cell["config"]["data"]["root"] = "/home/me/data"
+        path.write_text(json.dumps(cell))
+    paths, _ = write_tables(wanted, tmp_path / "out", seconds=0.0)
+    assert json.loads(paths[0].read_text())["settings"]["kcciol"]["data"]["root"] == "data"
+    assert "/home/me" not in paths[0].read_text()
+
+
 def test_a_cell_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(column: str) -> Any:
         def fail(bench: Bench) -> dict[str, Any]:

@@ -290,11 +290,13 @@ def check_cell(path: Path, result: dict[str, Any], bench: Bench, cell: Cell) -> 
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A cell."""
+    """A cell, without the folders of the machine that made it."""
     try:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if missing := {"config", "record", "spec", "cell_seconds", "trained_seconds"} - set(value):
             raise ValueError(f"it lacks {min(missing)}")
+        if "data" in value["config"]:
+            value["config"]["data"]["root"] = Path(value["config"]["data"]["root"]).name
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({error}): move it away, and it is made again.") from None
     return value
