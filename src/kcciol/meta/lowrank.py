@@ -126,24 +126,25 @@ class HiddenLowRank(Autograd):
         exact, alpha, k = self.order == "exact", self.alpha, y.train.shape[1]
         z_tr, z_val = y.split(z)
         P, P_val = y.split(F.linear(z, A, a))  # (t, k, h), (t, s, h)
-        G = z_tr @ z_tr.mT + 1
+        G, one = z_tr @ z_tr.mT + 1, z.new_ones(1, 1, 1)
+        target = F.one_hot(y.train, V.shape[0]).to(z.dtype)
         S, D1, D2 = (torch.empty(0) for _ in range(3))  # hidden outputs, errors at the hidden layer and at the logits
         with torch.set_grad_enabled(exact):
             for j in range(k):
                 pre = P[:, j : j + 1]
                 if j:
-                    pre = pre - alpha * (G[:, j : j + 1, :j] @ D1)
+                    pre = torch.baddbmm(pre, G[:, j : j + 1, :j], D1, alpha=-alpha)
                 hidden = pre.relu()
                 logits = F.linear(hidden, V, b)
                 if j:
-                    logits = logits - alpha * ((hidden @ S.mT + 1) @ D2)
-                d2 = logits.softmax(-1) - F.one_hot(y.train[:, j : j + 1], V.shape[0])
+                    logits = torch.baddbmm(logits, torch.baddbmm(one, hidden, S.mT), D2, alpha=-alpha)
+                d2 = logits.softmax(-1) - target[:, j : j + 1]
                 back = d2 @ V
                 if j:
-                    back = back - alpha * ((d2 @ D2.mT) @ S)
+                    back = torch.baddbmm(back, d2 @ D2.mT, S, alpha=-alpha)
                 d1 = back * (pre > 0)
                 S, D1, D2 = ((torch.cat([m, r], 1) if j else r) for m, r in ((S, hidden), (D1, d1), (D2, d2)))
-        pre = P_val - alpha * ((z_val @ (z_tr if exact else z_tr.detach()).mT + 1) @ D1)
-        hidden = pre.relu()
-        logits = F.linear(hidden, V, b) - alpha * ((hidden @ S.mT + 1) @ D2)
+        Q = torch.baddbmm(one, z_val, (z_tr if exact else z_tr.detach()).mT)
+        hidden = torch.baddbmm(P_val, Q, D1, alpha=-alpha).relu()
+        logits = torch.baddbmm(F.linear(hidden, V, b), torch.baddbmm(one, hidden, S.mT), D2, alpha=-alpha)
         return F.cross_entropy(logits.flatten(0, 1), y.val.flatten())
