@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import operator
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from kcciol.cli import COMMANDS, main
-from kcciol.config import Config
+from kcciol.config import Config, preset
+from kcciol.reproduce import gan, sine
 from kcciol.values import to_toml
 
 TINY_QUICKSTART = [
@@ -199,6 +201,22 @@ def test_unknown_flags_and_actions_are_code_2(words: list[str], capsys: pytest.C
     with pytest.raises(SystemExit) as end:
         main(words)
     assert end.value.code == 2
+
+
+def test_bench_recipes_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["bench", "recipes", "--steps", "2", "--device", "cpu", "--out", str(tmp_path / "b.json")]
+    assert main(words) == 0
+    (name, found), *_ = json.loads((tmp_path / "b.json").read_text())["presets"].items()
+    assert (name, found["steps"]) == ("quickstart", [p.steps for p in preset("quickstart").phases])
+    assert found["recipe_s"] == pytest.approx(sum(map(operator.mul, found["steps"], found["ms"])) / 1000)
+    for name, config in (("sine", sine.TINY.config), ("mnist-gan", gan.TINY)):
+        monkeypatch.setattr("kcciol.bench.recipes.member", lambda values, config=config: config)
+        assert main([*words, "--preset", name]) == 0
+        found = json.loads((tmp_path / "b.json").read_text())["presets"][name]
+        assert len(found["ms"]) == len(found["steps"]) == sum(p.steps > 0 for p in config.phases)
+        assert found["members"] == 2 * {"sine": 4, "mnist-gan": 2}[name]
 
 
 def test_bench_step_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,9 @@ ROOT = Path(kcciol.__file__).parent
 LEVELS = [
     ["__main__"],
     ["cli"],
+    ["bench"],
     ["quickstart", "reproduce"],
-    ["measure", "bench", "compare", "report", "members"],
+    ["measure", "compare", "report", "members"],
     ["representation", "regression", "generation"],
     ["together"],
     ["evaluation"],

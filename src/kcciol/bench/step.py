@@ -33,12 +33,12 @@ def measure(name: str, steps: int, device_name: str, say: Callable[[str], None])
     device = pick_device(device_name)
     on_gpu = device.type == "cuda"
     config = preset(name or ("omniglot-paper" if on_gpu else "quickstart"))
-    base = _images(config)
+    base = images_of(config)
     result: dict[str, Any] = {}
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     for number in (1, 2, 3):
-        step = _step(config, base, number, device)
+        step = step_of(config, base, number, device)
         eager = milliseconds(step, device, max(3, steps // 20))
         result[f"phase{number}_eager_ms"] = result[f"phase{number}_ms"] = eager
         if on_gpu:
@@ -51,7 +51,7 @@ def measure(name: str, steps: int, device_name: str, say: Callable[[str], None])
         say(f"the whole recipe, {config.total_steps} steps with all its checkpoints: {result['recipe_s']:.1f} s")
         large = preset("omniglot")
         for number in (1, 2, 3):
-            step = _step(large, base, number, device)
+            step = step_of(large, base, number, device)
             key = "large_ms" if number == 1 else f"large_phase{number}_ms"
             result[key] = milliseconds(executor(step, step.state, step.counters, True), device, steps)
             result[key.replace("_ms", "_tflops")] = flop(large, step, number) / result[key] / 1e9
@@ -70,7 +70,7 @@ def _recipe(config: Config, base: ClassSet) -> float:
         return time.perf_counter() - began
 
 
-def _images(config: Config) -> ClassSet:
+def images_of(config: Config) -> ClassSet:
     """Glyphs, as many as the preset has classes; few of them drawn, the others the same ones shifted: it is quicker."""
     classes, size, samples = config.data.base_classes, config.data.size, config.data.train_samples or 20
     channels = 3 if config.data.name in ("cifar100", "mini-imagenet") else 1
@@ -88,7 +88,7 @@ class _EndlessStep(MetaStep):
         self.slot.remainder_(len(self.images))
 
 
-def _step(config: Config, base: ClassSet, number: int, device: torch.device) -> MetaStep:
+def step_of(config: Config, base: ClassSet, number: int, device: torch.device) -> MetaStep:
     phase: PhaseConfig = dataclasses.replace(config.phases[number - 1], steps=10**5)
     problem = Classification(config.net, base.image_shape, len(base))
     Theta = problem.init(config.seed).to(device)

@@ -15,17 +15,19 @@ from kcciol.errors import UserError
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """Time the meta-step (step) or the online evaluation (evaluate) on this machine.
+    """Time the meta-step (step), the presets of the paper (recipes) or the online evaluation (evaluate) here.
 
-    step: a naive full-network step, ours run eagerly and ours as a CUDA graph, in one run. evaluate: on a GPU 50
-    trajectories x 8 rates of each length; everywhere one trajectory against a plain per-example autograd loop.
+    step: a naive full-network step, ours run eagerly and ours as a CUDA graph, in one run. recipes: a step of each
+    phase of every preset, and what all its steps take. evaluate: on a GPU 50 trajectories x 8 rates of each length;
+    everywhere one trajectory against a plain per-example autograd loop.
     """
 
-    what: Positional[Literal["step", "evaluate"]]
+    what: Positional[Literal["step", "recipes", "evaluate"]]
     preset: str = ""
-    """step: the preset whose sizes are timed; by default omniglot-paper on a GPU and quickstart on a CPU."""
+    """step, recipes: the preset whose sizes are timed; by default omniglot-paper, or all, on a GPU, and quickstart on a
+    CPU."""
     steps: int = 200
-    """step: steps to time."""
+    """step, recipes: steps to time."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute."""
     out: Path | None = None
@@ -33,17 +35,18 @@ class BenchOptions:
 
 
 def bench(words: Sequence[str]) -> int:
-    """Time the meta-step or the evaluation: kcciol bench step."""
+    """Time the meta-step, whole recipes or the evaluation: kcciol bench step."""
     options = parse(BenchOptions, "bench", words)
     from kcciol.atomic import require_json, write_json
-    from kcciol.bench import evaluation, step
+    from kcciol.bench import evaluation, recipes, step
 
     if options.steps < 1:
         raise UserError(f"--steps is {options.steps}, but must be at least 1.")
     if options.out is not None:
         require_json(options.out)
-    if options.what == "step":
-        result = step.measure(options.preset, options.steps, options.device, say)
+    if options.what != "evaluate":
+        kind = step if options.what == "step" else recipes
+        result = kind.measure(options.preset, options.steps, options.device, say)
     else:
         result = evaluation.measure(options.device, say)
     for key, value in result.items():

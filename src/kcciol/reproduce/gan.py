@@ -57,18 +57,20 @@ def path_of(where: Where, column: str, seed: int) -> Path:
     return where.runs / "cells" / "gan" / f"{column}-seed{seed}.json"
 
 
-def member(where: Where, name: str, seed: int) -> GenerationConfig:
-    config = TINY if where.tiny else PAPER
-    lam = config.phase3.lam if name == "kcciol" else 0.0
-    return replace(config, seed=seed, phase3=replace(config.phase3, lam=lam))
+def variants(config: GenerationConfig, seeds: Sequence[int]) -> dict[tuple[str, int], GenerationConfig]:
+    """What is trained together: every member of every seed. The control holds nothing."""
+    lam = {"kcciol": config.phase3.lam, "control": 0.0}
+    every = [(name, seed) for name in lam for seed in seeds]
+    return {(n, seed): replace(config, seed=seed, phase3=replace(config.phase3, lam=lam[n])) for n, seed in every}
 
 
 def check(where: Where, seeds: Sequence[int]) -> None:
     """Refuse cells of other settings."""
+    every = variants(TINY if where.tiny else PAPER, seeds)
     for column, (name, _) in COLUMNS.items():
         for seed in seeds:
             path = path_of(where, column, seed)
-            refuse_other(path, member(where, name, seed), "rates")
+            refuse_other(path, every[name, seed], "rates")
             if path.exists() and list(json.loads(path.read_text())["rates"]) != [f"{rate:g}" for rate in RATES]:
                 raise UserError(f"{path} was made with other rates: move it away, or use other --runs.")
 
@@ -79,8 +81,8 @@ def make(where: Where, seeds: Sequence[int]) -> None:
     seeds = [seed for seed in sorted(seeds) if not all(path.exists() for path in paths(where, [seed]))]
     if not seeds:
         return
-    data, names = data_of(where), [(name, seed) for name in ("kcciol", "control") for seed in seeds]
-    members = [member(where, name, seed) for name, seed in names]
+    data, together = data_of(where), variants(TINY if where.tiny else PAPER, seeds)
+    names, members = list(together), list(together.values())
     folder, began = where.runs / "gan" / f"members-seeds{'-'.join(map(str, seeds))}", time.monotonic()
     train(members, data.base, BASE, folder, (folder / "members.json").exists(), quiet=True)
     print(f"gan: {len(members)} members trained in {time.monotonic() - began:.1f} s", flush=True)

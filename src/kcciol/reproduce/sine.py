@@ -50,6 +50,13 @@ MEMBERS: dict[str, Callable[[RegressionConfig], RegressionConfig]] = {
     "kcciol": constant,
     "control": lambda config: control(constant(config)),
 }
+
+
+def variants(config: RegressionConfig, seeds: Sequence[int]) -> dict[tuple[str, int], RegressionConfig]:
+    """What is trained together: every member of every seed."""
+    return {(name, seed): make(replace(config, seed=seed)) for name, make in MEMBERS.items() for seed in seeds}
+
+
 # columns of the table: a member at the end of a phase
 COLUMNS = {
     "kcciol-phase1": ("kcciol", 1),
@@ -101,8 +108,8 @@ def make(where: Where, seeds: Sequence[int]) -> None:
     if not seeds:
         return
     folder = where.runs / "sine" / f"members-seeds{'-'.join(map(str, seeds))}"
-    names = [(name, seed) for name in MEMBERS for seed in seeds]
-    members = [MEMBERS[name](replace(sizes.config, seed=seed)) for name, seed in names]
+    together = variants(sizes.config, seeds)
+    names, members = list(together), list(together.values())
     began = time.monotonic()
     train(members, folder, (folder / "members.json").exists(), quiet=True)
     print(f"sine: {len(members)} members trained in {time.monotonic() - began:.1f} s", flush=True)
