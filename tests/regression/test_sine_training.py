@@ -107,6 +107,38 @@ def test_a_run_that_is_cut_ends_in_the_same_bits(cut: int, tmp_path: Path, monke
     assert torch.equal(train(members, tmp_path / "cut", resume=True, quiet=True), whole)  # and again
 
 
+def test_a_run_that_is_killed_says_each_metric_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(TINY, engine=replace(TINY.engine, log_every=1, checkpoint_every=4))
+    train([config], tmp_path / "whole", quiet=True)
+    steps, real = 0, MetaStep.__call__
+
+    def counted(self: MetaStep) -> None:
+        nonlocal steps
+        real(self)
+        steps += 1
+        if steps == 3:  # after two lines, before a checkpoint
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(MetaStep, "__call__", counted)
+    with pytest.raises(KeyboardInterrupt):
+        train([config], tmp_path / "cut", quiet=True)
+    monkeypatch.undo()
+    assert len((tmp_path / "cut" / "metrics.jsonl").read_text().splitlines()) == 2
+    train([config], tmp_path / "cut", resume=True, quiet=True)
+    whole, cut = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "cut"))
+    assert cut == whole
+
+
+def test_a_line_of_metrics_is_the_mean_since_the_last(tmp_path: Path) -> None:
+    lines = {}
+    for every in (1, 3):
+        config = replace(TINY, phase1=replace(TINY.phase1, steps=3), engine=replace(TINY.engine, log_every=every))
+        train([config], tmp_path / str(every), quiet=True)
+        read = (tmp_path / str(every) / "metrics.jsonl").read_text().splitlines()
+        lines[every] = [line["loss"][0] for line in map(json.loads, read) if line["phase"] == 1]
+    assert lines[3] == [pytest.approx(sum(lines[1]) / 3)]
+
+
 def test_mistakes_are_named(tmp_path: Path) -> None:
     train([TINY], tmp_path / "run", quiet=True)
     with pytest.raises(UserError, match="already"):

@@ -103,6 +103,21 @@ def test_notes_are_linked(page: Node) -> None:
     assert "Two readings" in page.by_id((link.attributes["href"] or "").removeprefix("#")).text
 
 
+def test_an_error_that_is_not_finite_is_no_small_error(tmp_path: Path) -> None:
+    cells = {"mean": None, "n": 50, "diverged": 3, "by_seed": [0.1, None]}
+    rows: dict[str, Any] = {"1": {"kcciol": {"mean": 0.1, "ci95": 0.01}, "mrcl": {"mean": 0.2}}}
+    rows |= {"2": {"kcciol": cells, "mrcl": {"mean": 0.3}}, "3": {"kcciol": cells, "mrcl": cells}}
+    for cells in rows.values():
+        cells["paper: kcciol"] = {"mean": 0.2}
+    table = {"title": "Sine", "axis": "functions", "lower_is_better": True, "rows": rows}
+    (tmp_path / "table4.json").write_text(json.dumps(table))
+    page = made(tmp_path)
+    assert "∞" in page.by_id("table4").text
+    assert "diverged" in page.by_id("table4").text
+    assert tally(read(tmp_path).tables[0]) == {"reached": 1, "missed": 2}
+    assert "inf" not in "".join(str(c.attributes) for c in page.all("circle"))
+
+
 def test_charts_where_rows_are_numbers(page: Node) -> None:
     panels = page.by_id("table1").all("figure", "panel")
     assert [p.all("figcaption")[0].text for p in panels] == ["scratch", "oml", "kcciol"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
 from kcciol import cli
 from kcciol.errors import UserError
-from kcciol.reproduce.cluster import _connect
+from kcciol.reproduce.cluster import _connect, run_group
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra `ray`)")
 
@@ -29,6 +30,20 @@ def test_a_cluster_makes_what_one_process_makes(tmp_path: Path, monkeypatch: pyt
     for column in ("oml", "mrcl"):
         assert one[column]["by_trajectory"] == two[column]["by_trajectory"]
     assert cli.main([*arguments, *there]) == 0  # all there already
+
+
+def test_what_a_machine_refuses_is_not_sent_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KCCIOL_TASK_RUNS", str(tmp_path))
+    words = [sys.executable, "-m", "kcciol", "reproduce", "table1", "--seeds", "0", "--columns", "oml"]
+    words += ["--preset", "tiny", "--no-tables", "--runs", "RUNS"]
+    runs, name = tmp_path.with_name(f"{tmp_path.name}-rehearsal"), "cells/omniglot/oml-seed0/table1, adam.json"
+    code, made, _ = run_group(words, [name])
+    assert (code, list(made)) == (0, [name])
+    cell = json.loads(made[name])
+    (runs / name).write_text(json.dumps(cell | {"spec": {}}))  # as if by an earlier version
+    code, made, said = run_group(words, [name])
+    assert (code, made) == (2, {})
+    assert "other settings" in said
 
 
 @needs_ray

@@ -16,21 +16,26 @@ from kcciol.reproduce.study import Where
 
 def test_digits_learned_in_sequence_become_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = Where(runs=tmp_path / "runs", tiny=True)
-    assert gan.draw(where, (0, 1), tmp_path) == []
+    assert gan.draw(where, (0, 1)) == []
     gan.make(where, (0, 1))
     assert "4 members trained" in capsys.readouterr().out
     gan.make(where, (0, 1))
     assert capsys.readouterr().out == ""
-    (path,) = gan.draw(where, (0, 1), tmp_path)
+    (drawn,) = gan.draw(where, (0, 1))
+    path = drawn.write(tmp_path / "figures")
     figure = json.loads(path.read_text())
-    assert len(figure["numbers"]) == 2 * 3 * len(gan.COLUMNS) * len(RATES)  # when learned, and at the end
+    assert len(figure["numbers"]) == 1 + 2 * 3 * len(gan.COLUMNS) * len(RATES)  # when learned, and at the end
+    assert figure["seeds"] == {column: [0, 1] for column in gan.COLUMNS}
+    (fewer,) = gan.draw(where, (1,))
+    assert fewer.lost(tmp_path / "figures") == list(gan.COLUMNS)
+    assert drawn.lost(tmp_path / "figures") == []
     assert [len(row) for row in figure["data"]["kcciol"][1]["0.001"]] == [1, 2, 3]
     if "image" in figure:
         assert (path.parent / figure["image"]).read_bytes().startswith(b"\x89PNG")
     cell = gan.path_of(where, "kcciol", 0)
     made = json.loads(cell.read_text())
-    cell.write_text(json.dumps(made | {"rates": {"0.5": made["rates"]["0.001"]}}))
-    with pytest.raises(UserError, match="other rates"):
+    cell.write_text(json.dumps(made | {"spec": made["spec"] | {"rates": [0.5]}}))
+    with pytest.raises(UserError, match="other settings"):
         gan.make(where, (0, 1))
 
 

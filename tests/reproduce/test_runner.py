@@ -11,7 +11,10 @@ import pytest
 import torch
 
 from kcciol import cli, evaluation
+from kcciol.atomic import held
+from kcciol.config import Config
 from kcciol.errors import UserError
+from kcciol.meta import phases
 from kcciol.representation import load
 from kcciol.reproduce import colour, frames, omniglot, runner
 from kcciol.reproduce import study as study_module
@@ -248,6 +251,31 @@ def test_a_cell_that_fails_costs_no_other_of_its_column_or_family(
     assert set(found["kcciol"]) == {"ncm", "gaussian", "slda", "ridge"}
     assert "online-sgd" in found["lambda0"]
     assert not list(tmp_path.glob("**/cells/**/*.lock"))
+
+
+def test_a_training_that_fails_costs_no_other_of_its_family(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(config: Config, base: Any, out: Path, *more: Any, **named: Any) -> Any:
+        if out.name.startswith("kcciol-o"):
+            raise RuntimeError("out of memory")
+        return phases.train(config, base, out, *more, **named)
+
+    monkeypatch.setattr(study_module, "train", broken)
+    wanted = plan(tmp_path, columns=("kcciol", "kcciol-o", "lambda0"))
+    assert make(wanted) == ["omniglot, kcciol, seed 0"]
+    assert "kcciol-o failed (RuntimeError: out of memory)" in capsys.readouterr().err
+    assert set(gather(wanted, OMNIGLOT)["table1"]) == {"kcciol", "lambda0"}
+
+
+def test_what_another_process_trains_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = plan(tmp_path)
+    folder = folder_of(OMNIGLOT, "kcciol", 0, wanted.where)
+    folder.mkdir(parents=True)
+    with held(folder / ".lock") as mine:
+        assert mine
+        assert make(wanted) == []  # of either column of the family
+    assert "Another process" in capsys.readouterr().err
 
 
 def test_rates_are_tried_around_the_last_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

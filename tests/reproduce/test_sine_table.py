@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
+from kcciol.errors import UserError
 from kcciol.regression import network
-from kcciol.regression.functions import inputs
+from kcciol.regression.functions import Functions, inputs
 from kcciol.regression.network import Network
-from kcciol.regression.pretrain import pretrain
+from kcciol.regression.pretrain import fit, pretrain
 from kcciol.regression.settings import SineConfig, WidthConfig
 from kcciol.reproduce import sine
 from kcciol.reproduce.study import Where
@@ -36,7 +38,59 @@ def test_members_of_all_seeds_become_one_table(tmp_path: Path, capsys: pytest.Ca
     assert sine.tables(Where(runs=tmp_path / "none", tiny=True), (0,)) == {}
 
 
+def test_only_what_is_missing_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = Where(runs=tmp_path, tiny=True)
+    sine.make(where, (0, 1))
+    capsys.readouterr()
+    sine.path_of(where, "srnn", 1).unlink()
+    sine.make(where, (0, 1))
+    assert "trained" not in capsys.readouterr().out  # a rival that needs none of the members
+    before = sine.path_of(where, "kcciol", 1).read_text()
+    sine.path_of(where, "kcciol", 1).unlink()
+    sine.make(where, (0, 1))
+    assert [path.name for path in (tmp_path / "sine").iterdir()] == ["members-seeds0-1"]  # where they are trained
+    assert json.loads(sine.path_of(where, "kcciol", 1).read_text())["functions"] == json.loads(before)["functions"]
+
+
+def test_results_measured_otherwise_are_refused(tmp_path: Path) -> None:
+    where = Where(runs=tmp_path, tiny=True)
+    sine.make(where, (0,))
+    path = sine.path_of(where, "pretrained", 0)
+    made = json.loads(path.read_text())
+    path.write_text(json.dumps(made | {"spec": made["spec"] | {"runs": 7}}))
+    with pytest.raises(UserError, match="other settings"):
+        sine.check(where, (0,))
+
+
+def test_an_error_of_runs_that_diverged_is_no_number(tmp_path: Path) -> None:
+    where = Where(runs=tmp_path, tiny=True)
+    sine.make(where, (0, 1))
+    path = sine.path_of(where, "kcciol", 1)
+    made = json.loads(path.read_text())
+    made["functions"]["2"] |= {"by_run": made["functions"]["2"]["by_run"][:1], "diverged": 2}
+    path.write_text(json.dumps(made))
+    cell = sine.tables(where, (0, 1))["table4"]["rows"]["2"]["kcciol"]
+    assert (cell["mean"], cell["n"], cell["diverged"], cell["by_seed"][1]) == (None, 6, 2, None)
+    assert isinstance(cell["by_seed"][0], float)
+
+
 def test_supervised_training_fits_the_functions_it_is_shown() -> None:
+    wide, Theta = fit(NET, SINE, [3], [0.0], steps=3000, rate=1e-2, device="cpu")
+    functions, z = Functions.drawn(torch.tensor([3]), 30), torch.linspace(-5, 5, 50)
+    t = torch.arange(30)
+    truth = functions.at(t[None], z.expand(1, 30, 50))[0]  # (functions, places)
+    x = inputs(3, z.expand(30, 50), (t % 3)[:, None].expand(30, 50)).view(1, 30 * 50, 4)
+
+    def error(Theta: Tensor) -> float:
+        features = network.represent(wide.layers(Theta, "theta"), x)
+        answers = network.answers(wide.layers(Theta, "W"), features).view(30, 50, -1)
+        own = answers.gather(2, (t // 3)[:, None, None].expand(30, 50, 1))[..., 0]
+        return float((own - truth).square().mean())
+
+    assert error(Theta) < 0.3 * error(wide.init(3)[None])
+
+
+def test_what_supervised_training_leaves() -> None:
     plain, sparse = pretrain(NET, SINE, [3, 3], [0.0, 0.05], steps=300, rate=1e-2)
     net = Network(NET, 4)
     z = torch.linspace(-5, 5, 50)

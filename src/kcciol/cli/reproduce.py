@@ -56,12 +56,15 @@ class ReproduceOptions:
 
 def reproduce(words: Sequence[str]) -> int:
     """Re-make tables of the paper."""
+    from kcciol.engine.ranks import Ranks
     from kcciol.engine.stop import Stopped
     from kcciol.reproduce import runner
     from kcciol.reproduce.study import Where
     from kcciol.reproduce.tables import refuse_rehearsal, write_tables
 
     options = parse(ReproduceOptions, "reproduce", words)
+    if Ranks.here().count > 1:
+        raise UserError("torchrun is for kcciol train; kcciol reproduce shares out its work itself: --jobs, or --ray.")
     if not options.names:
         there = [*runner.PARTS, *(part for parts in runner.PARTS.values() for part in parts)]
         raise UserError(f"kcciol reproduce needs the name of an experiment: all, {', '.join(there)}.")

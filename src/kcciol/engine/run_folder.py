@@ -99,11 +99,8 @@ class RunFolder:
 
     def rewind_metrics(self, phase: int, step: int) -> None:
         """Drop the lines written after the checkpoint that is resumed from."""
-        if self.writes and self.metrics.exists():
-            lines = self.metrics.read_text(encoding="utf-8", errors="replace").splitlines()
-            kept = [line for line in map(_parsed, lines) if line and (line["phase"], line["step"]) <= (phase, step)]
-            with replacing(self.metrics) as beside:
-                beside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        if self.writes:
+            rewind(self.metrics, phase, step)
 
     def logger(self, tensorboard: bool, before: int) -> Callable[[int, int, dict[str, float]], None]:
         """A function that writes a line of metrics for (phase, step), and TensorBoard's events when asked.
@@ -123,6 +120,15 @@ class RunFolder:
                 write(values, before + step)
 
         return log
+
+
+def rewind(metrics: Path, phase: int, step: int) -> None:
+    """Drop the lines of a file of metrics that were written after a step."""
+    if metrics.exists():
+        lines = metrics.read_text(encoding="utf-8", errors="replace").splitlines()
+        kept = [line for line in map(_parsed, lines) if line and (line["phase"], line["step"]) <= (phase, step)]
+        with replacing(metrics) as beside:
+            beside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
 
 def _parsed(line: str) -> dict[str, Any] | None:

@@ -31,10 +31,28 @@ def pretrain(
     rate: float = 1e-4,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Theta (M, length) of members with these seeds. sparsity: the mean activation above which a feature is penalised
-    (0: none is). W is a fresh draw."""
-    outputs = min(OUTPUTS, config.functions // config.slots)
+    """Theta (M, length) of members with these seeds: theta as `fit` leaves it, and W a fresh draw."""
+    wide, Theta = fit(net, config, seeds, sparsity, steps, rate, device)
     shape = Network(net, config.slots + 1)
+    fresh = torch.stack([shape.init(seed + 1) for seed in seeds]).to(device)
+    for (new, bias), (old, old_bias) in zip(shape.layers(fresh, "theta"), wide.layers(Theta, "theta"), strict=True):
+        new.copy_(old)
+        bias.copy_(old_bias)
+    return fresh
+
+
+def fit(
+    net: WidthConfig,
+    config: SineConfig,
+    seeds: list[int],
+    sparsity: list[float],
+    steps: int,
+    rate: float,
+    device: torch.device | str,
+) -> tuple[Network, Tensor]:
+    """The network of several outputs, and its parameters (M, length) after training. sparsity: the mean activation
+    above which a feature is penalised (0: none is)."""
+    outputs = min(OUTPUTS, config.functions // config.slots)
     wide = Network(net, config.slots + 1, outputs)
     Theta = torch.stack([wide.init(seed) for seed in seeds]).to(device)
     keys = torch.tensor(seeds, device=device)
@@ -55,11 +73,7 @@ def pretrain(
             loss = (answer - y).square().mean(1) + _penalty(features, wanted)
             (g,) = torch.autograd.grad(loss.sum(), leaf)
         adam_(Theta, g, m, v, rate * DECAY ** sum(step >= milestone for milestone in MILESTONES), step + 1)
-    fresh = torch.stack([shape.init(seed + 1) for seed in seeds]).to(device)
-    for (new, bias), (old, old_bias) in zip(shape.layers(fresh, "theta"), wide.layers(Theta, "theta"), strict=True):
-        new.copy_(old)
-        bias.copy_(old_bias)
-    return fresh
+    return wide, Theta
 
 
 def _penalty(features: Tensor, wanted: Tensor) -> Tensor:

@@ -50,7 +50,8 @@ def scale_of(grid: Grid, columns: Sequence[str]) -> Scale | None:
     """From zero, or below it, to a round number above all that is drawn."""
     values = numeric(grid)
     wanted = {*columns, *(PAPER + c for c in columns)}
-    means = [cell.mean for cells in grid.rows.values() for column, cell in cells.items() if column in wanted]
+    shown = [cell.mean for cells in grid.rows.values() for column, cell in cells.items() if column in wanted]
+    means = [mean for mean in shown if math.isfinite(mean)]
     if not means or len(set(values.values())) < 2:
         return None
     if spread_out(grid):
@@ -102,7 +103,8 @@ def _chart(grid: Grid, column: str, columns: Sequence[str], scale: Scale, digits
 
 
 def _points(grid: Grid, column: str, scale: Scale) -> Points:
-    return [(x, grid.rows[row][column]) for row, x in scale.x.items() if column in grid.rows[row]]
+    there = [(x, grid.rows[row][column]) for row, x in scale.x.items() if column in grid.rows[row]]
+    return [(x, cell) for x, cell in there if math.isfinite(cell.mean)]
 
 
 def _frame(scale: Scale) -> list[Html]:

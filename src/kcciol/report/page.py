@@ -11,7 +11,7 @@ from typing import Any
 
 from kcciol.report.markup import Html, el, join
 from kcciol.report.read import Figure, Other, Results, Table
-from kcciol.report.table import MARKS, flatten, heading, section, tally, words_of
+from kcciol.report.table import MARKS, flatten, heading, how_measured, section, tally, words_of
 from kcciol.report.words import duration, some, spoken
 
 ABOUT = (
@@ -196,7 +196,8 @@ def _figure(figure: Figure, anchor: str, room: _Room) -> Html:
     numbers = [el("tr", el("th", k, scope="row"), el("td", spoken(v))) for k, v in figure.numbers.items()]
     table = el("div", el("table", el("tbody", *numbers), class_="numbers"), class_="scroll") if numbers else ""
     caption = el("figcaption", figure.caption) if figure.caption else ""
-    return el("section", el("h2", figure.title), el("figure", image, caption, class_="picture"), table, id=anchor)
+    shown = el("figure", image, caption, class_="picture")
+    return el("section", el("h2", figure.title), shown, table, how_measured(figure.about), id=anchor)
 
 
 def _others(others: list[Html]) -> Html:

@@ -251,6 +251,8 @@ def _grid(group: str, about: dict[str, Any], rows: dict[str, Any]) -> Grid:
 def _cell(value: Any, where: str) -> Cell:
     cell = _dict(value, where)
     mean = _number(cell.get("mean"), f"the mean of {where}")
+    if mean is None and cell.get("diverged"):  # an error that is not finite in some of its runs
+        mean = math.inf
     if mean is None:
         raise Unfit(f"{where} has no mean")
     ci95, std = (_number(cell.get(k), f"{k} of {where}") for k in ("ci95", "std"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from kcciol.report.words import digits_of, duration, fixed, number, printed, sig
 
 MARKS: dict[str, str] = {"reached": "✓", "within": "≈", "missed": "✗"}
 RIVAL = "one of its rivals, made again: no number to reach"
+INTERVAL = "± is the 95 % interval over the streams of all seeds; what each seed gave is behind the number"
 WIDE = 8  # a grid with more columns than this, and than rows, is shown on its side
 MANY = 6  # with more columns than this, no word is spent in a cell
 FACTS = {  # what is known about a cell, in this order and words; what has no word here comes after, under its own name
@@ -93,7 +95,7 @@ def section(table: Table, anchor: str) -> Html:
     """The whole section."""
     view = View(table, anchor)
     parts = [part for grid in table.grids for part in _grid(view, grid)]
-    about = [table.metric, "lower is better" if table.lower else "", "± is the 95 % interval"]
+    about = [table.metric, "lower is better" if table.lower else "", INTERVAL]
     about.append("the stronger a tint, the better" if any(grid.plain for grid in table.grids) else "")
     return el(
         "section",
@@ -103,7 +105,7 @@ def section(table: Table, anchor: str) -> Html:
         *parts,
         _notes(view),
         _every_number(view),
-        _how_measured(table),
+        how_measured(table.about),
         id=anchor,
     )
 
@@ -200,9 +202,10 @@ def _cell(view: View, grid: Grid, row: str, column: str) -> Html:
 def _share(grid: Grid, row: str, column: str, lower: bool) -> float | None:
     """How good a cell is among its like, from 0 to 1: of its row where rows are numbers, else of the whole grid."""
     rows = [grid.rows[row]] if numeric(grid) else list(grid.rows.values())
-    means = [cells[c].mean for cells in rows for c in grid.plain if c in cells]
-    low, high, mean = min(means), max(means), grid.rows[row][column].mean
-    if high <= low:
+    every = [cells[c].mean for cells in rows for c in grid.plain if c in cells]
+    means, mean = [m for m in every if math.isfinite(m)], grid.rows[row][column].mean
+    low, high = min(means, default=0.0), max(means, default=0.0)
+    if high <= low or math.isinf(mean):
         return None
     return (high - mean if lower else mean - low) / (high - low)
 
@@ -296,16 +299,16 @@ def _notes(view: View) -> Html:
     return el("div", el("h3", "Notes"), el("ol", *items), class_="notes") if items else Html("")
 
 
-def _how_measured(table: Table) -> Html:
+def how_measured(about: dict[str, Any]) -> Html:
     """Time and settings: what all columns share once, then what each has of its own."""
     parts = []
-    trained, spent = (table.about.get(k) for k in ("training_seconds", "seconds"))
+    trained, spent = (about.get(k) for k in ("training_seconds", "seconds"))
     if isinstance(trained, dict) or isinstance(spent, dict):
         parts.append(_times(trained if isinstance(trained, dict) else {}, spent if isinstance(spent, dict) else {}))
-    commands = some(str(r.get("command")) for r in records_in(table.about) if r.get("command"))
+    commands = some(str(r.get("command")) for r in records_in(about) if r.get("command"))
     if commands:
         parts.append(el("p", "Commands: ", el("code", commands)))
-    settings = table.about.get("settings")
+    settings = about.get("settings")
     if isinstance(settings, dict):
         parts.append(_settings(settings))
     return el("details", el("summary", "How it was measured: time and settings"), *parts) if parts else Html("")
@@ -318,7 +321,7 @@ def _times(trained: dict[str, Any], spent: dict[str, Any]) -> Html:
         each = ", ".join(duration(s) for s in seconds)
         cells = (each, duration(sum(_numbers(spent[column]))) if column in spent else "")
         lines.append(el("tr", el("th", column, scope="row"), *(el("td", c) for c in cells)))
-    heads = [el("th", h, scope="col") for h in ("column", "training, each seed", "measuring, all cells")]
+    heads = [el("th", h, scope="col") for h in ("column", "training, each seed, own steps", "measuring, all cells")]
     table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="every")
     return el("div", table, class_="scroll")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +14,7 @@ MANY = 12  # longer lists are counted, not shown
 
 def digits_of(cells: Iterable[Cell]) -> int:
     """Digits after the point: one for percentages, three where everything is small."""
-    return 1 if max((abs(c.mean) for c in cells), default=0.0) >= 10 else 3
+    return 1 if max((abs(c.mean) for c in cells if math.isfinite(c.mean)), default=0.0) >= 10 else 3
 
 
 def signed(value: float, digits: int) -> str:
@@ -22,11 +23,16 @@ def signed(value: float, digits: int) -> str:
     >>> signed(-1.26, 1)
     '−1.3'
     """
-    return (MINUS if value < 0 else "+") + f"{abs(value):.{digits}f}"
+    return ("" if value < 0 else "+") + fixed(value, digits)
 
 
 def fixed(value: float, digits: int) -> str:
-    return (MINUS if value < 0 else "") + f"{abs(value):.{digits}f}"
+    """A number with so many digits after the point.
+
+    >>> fixed(-0.25, 1), fixed(float("inf"), 1)
+    ('−0.2', '∞')
+    """
+    return (MINUS if value < 0 else "") + ("∞" if math.isinf(value) else f"{abs(value):.{digits}f}")
 
 
 def number(cell: Cell, digits: int) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kcciol.reproduce.runner import Group, Plan
 
 PATIENCE = 5.0  # seconds for the cluster to answer
+REFUSED = 2  # exit code: what lies there was made with other settings, and is none of this plan's
 
 
 def make_on_cluster(plan: Plan, address: str, gpus: float) -> list[str]:
@@ -68,7 +69,8 @@ def run_group(words: Sequence[str], wanted: Sequence[str]) -> tuple[int, dict[st
     if "tiny" in words:
         runs = runs.with_name(f"{runs.name}-rehearsal")
     done = subprocess.run([str(runs) if w == "RUNS" else w for w in words], capture_output=True, text=True, check=False)
-    made = {name: (runs / name).read_text(encoding="utf-8") for name in wanted if (runs / name).exists()}
+    there = [] if done.returncode == REFUSED else [name for name in wanted if (runs / name).exists()]
+    made = {name: (runs / name).read_text(encoding="utf-8") for name in there}
     return done.returncode, made, done.stdout[-4000:] + done.stderr[-4000:]
 
 

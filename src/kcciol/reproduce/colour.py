@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 from kcciol.compare import Trained
 from kcciol.config import Config
 from kcciol.reproduce import cells, figures, frames
+from kcciol.reproduce.drawn import Drawn
 from kcciol.reproduce.study import Cell, Column, Sizes, Study
 
 
@@ -27,9 +27,15 @@ def printed(*alphas: float) -> Callable[[Config], Config]:
     return change
 
 
+def hold_all(config: Config) -> Config:
+    """Phase 3 holds all parameters."""
+    return replace(config, mask=replace(config.mask, delta=1.0))
+
+
 def columns_of(preset: str, change: Callable[[Config], Config]) -> dict[str, Column]:
     """Every representation; the rivals as printed, which for OML is the end of `kcciol-paper`'s phase 1, and in
-    `oml-same` with our trajectories and number of steps."""
+    `oml-same` with our trajectories and number of steps. KCCIOL-o, which the paper calls "without knowledge transfer",
+    once after the l1 term of phase 2 and once, `kcciol-o-plain`, after as many steps without it."""
     return {
         "scratch": Column(preset, "scratch"),
         "pretrained": Column(preset, "pretrained"),
@@ -43,6 +49,7 @@ def columns_of(preset: str, change: Callable[[Config], Config]) -> dict[str, Col
         "kcciol-phase2": Column(preset, "kcciol", after=("kcciol", 2), phase=2),
         "kcciol-o": Column(preset, "kcciol-o", after=("kcciol", 2)),
         "control": Column(preset, "control", after=("kcciol", 1)),
+        "kcciol-o-plain": Column(preset, "gamma0", hold_all, after=("control", 2)),
     }
 
 
@@ -73,7 +80,7 @@ def with_means(name: str, found: frames.Found) -> dict[str, Any]:
 
 # --- Table 7 ----------------------------------------------------------------------------------------------------------
 
-LEARNERS = ("der", "der++", "hal", "merlin", "gss", "podnet")
+LEARNERS = ("online", "er", "der", "der++", "hal", "merlin", "gss", "podnet")
 STARTS: dict[str, tuple[Trained, ...]] = {
     "scratch": ("head", "all"),
     "pretrained": ("head", "all"),
@@ -89,16 +96,21 @@ NAMES = {
 
 
 def table7(classes: tuple[int, ...], held_out: int) -> Callable[[str], Mapping[str, Cell]]:
-    """Replay learners from scratch, as the paper seems to have them, and from fairer starts."""
+    """Learners from scratch, as the paper seems to have them, and from fairer starts; with SGD, and with Adam where it
+    goes."""
     sizes: dict[str, Any] = {"classes": classes, "budget_images": 200, "search_classes": held_out}
     few = sizes | {"search_trajectories": 3}  # a whole network is costly
 
     def part(column: str) -> Mapping[str, Cell]:
         return {
-            f"{name}, {trains}": cells.learned(name, trains, {}, **(few if trains == "all" else sizes))
+            f"{name}, {trains}, {optimizer}": cells.learned(
+                name, trains, {"optimizer": optimizer} if several else {}, **(few if trains == "all" else sizes)
+            )
             for trains in STARTS[column]
             for name in LEARNERS
             if goes(name, column, trains)
+            for several in [name in cells.ADAM[trains]]
+            for optimizer in (("sgd", "adam") if several else ("sgd",))
         }
 
     return part
@@ -112,17 +124,38 @@ def goes(name: str, column: str, trains: Trained) -> bool:
 
 
 def rows7(found: frames.Found) -> frames.Rows:
-    """By the number of classes: a column for each learner from each start."""
-    columns = {}
+    """By the number of classes: a column for each learner from each start, with the optimiser that did better on base
+    classes."""
+    columns: dict[str, list[frames.Result]] = {}
+    best: dict[str, float] = {}
     for column, results in found.items():
         for key, measured in results.items():
-            name, trains = key.split(", ")
-            columns[name + NAMES[column, trains]] = measured
+            learner, trains, _ = key.split(", ")
+            name = learner + NAMES[column, trains]
+            score = sum(max((s["score"] for s in r["choice"]["scores"]), default=0.0) for r in measured) / len(measured)
+            if score >= best.get(name, 0.0):
+                best[name], columns[name] = score, measured
     rows = frames.by_classes(columns)
     for row in rows.values():
         for name, cell in row.items():
             cell.update({k: columns[name][0].get(k) for k in ("replay", "bytes", "budget_bytes", "within_budget")})
     return rows
+
+
+PRINTED7: dict[str, int | None] = {"gss": 1, "der": 10, "der++": 10, "hal": 10, "merlin": None, "podnet": None}
+_UNCLEAR = "The paper's protocol for this row is unclear, so its number is no target: "
+NOTES7 = {
+    "kcciol": "As in Table 2: its rate is chosen anew for each number of classes. The same head under the rule of its "
+    "neighbours here, on their streams, is `online, kcciol's start, frozen`.",
+    "gss": _UNCLEAR + "all eight printed accuracies are those that a single trajectory can have, not fifty.",
+    "der": _UNCLEAR + "all printed accuracies are those that ten trajectories can have, not fifty.",
+    "der++": _UNCLEAR + "as for der.",
+    "hal": _UNCLEAR + "as for der.",
+    "merlin": _UNCLEAR + "it lies at 1.1 to 1.4 times chance. Ours learns a head on a frozen random network.",
+    "podnet": _UNCLEAR
+    + "it follows the mean over all numbers of classes so far of a classifier little above chance, and "
+    "is probably such a mean, not the accuracy at the end.",
+}
 
 
 def mini_tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
@@ -136,7 +169,7 @@ def mini_tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
         there = {n: found["table2"].get(c, {}).get(cell) for n, (c, cell) in beside.items()}
         for n, more in frames.by_classes({name: results for name, results in there.items() if results}).items():
             rows.setdefault(n, {}).update(more)
-        made["table7"] = frames.frame("table7", rows, found["table7"])
+        made["table7"] = frames.frame("table7", rows, found["table7"], NOTES7, PRINTED7)
     return made
 
 
@@ -144,11 +177,11 @@ def cifar_tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
     return {"table3": with_means("table3", found["table3"])} if found["table3"] else {}
 
 
-def draw(study: str, name: str, table: str) -> Callable[[Mapping[str, frames.Found], Path], list[Path]]:
+def draw(study: str, name: str, table: str) -> Callable[[Mapping[str, frames.Found]], list[Drawn]]:
     """Half or all of the parameters held, and of mini-ImageNet the histogram of weights."""
-    return lambda found, out: [
-        *figures.constrained(found[table], f"held-{study}", name, out),
-        *figures.draw(found.get("weights", {}), out),
+    return lambda found: [
+        *figures.constrained(found[table], f"held-{study}", name),
+        *figures.draw(found.get("weights", {})),
     ]
 
 

@@ -12,17 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kcciol.atomic import replacing, write_json
 from kcciol.config import MaskConfig
 from kcciol.errors import UserError
 from kcciol.meta.mask import get_mask
 from kcciol.representation import Representation
+from kcciol.reproduce.drawn import Drawn
 from kcciol.reproduce.frames import by_classes
 from kcciol.reproduce.study import Bench, Cell, search_spec
 from kcciol.values import to_dict
@@ -163,6 +162,7 @@ FIGURES: dict[str, Mapping[str, Cell]] = {  # by column
 for _column in DELTAS:
     FIGURES[_column] = {**FIGURES.get(_column, {}), "masking": Cell(searched("masking"), masking)}
 HISTOGRAM = ("kcciol", "control")
+HELD = ("kcciol", "kcciol-o", "kcciol-o-plain")
 
 
 def part(column: str) -> Mapping[str, Cell]:
@@ -177,80 +177,74 @@ def histogram(column: str) -> Mapping[str, Cell]:
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
 NAMES = {"oml": "OML", "kcciol": "KCCIOL", "gamma0": "without l1", "control": "without l1"}
+STREAMS = "Bars are 95 % intervals over the streams of one training."
+RECIPES = "OML is trained as printed, KCCIOL with our preset, so that more than consolidation sets them apart."
 ABOUT = {
     "weights": (
         "Weights of the 5th convolution",
-        "mini-ImageNet, after phase 2, with the l1 term (KCCIOL) and without it: how densely they lie, on a log scale.",
+        "mini-ImageNet, after phase 2, with the l1 term (KCCIOL) and without it: how densely they lie, on a log scale. "
+        "One training each.",
     ),
-    "activations": ("Activations", "2304 features: of one image (left), and their mean over a tenth of the novel set."),
-    "tsne": ("Ten novel classes", "The features of all their images, laid out by t-SNE; colours are classes."),
+    "activations": (
+        "Activations",
+        "2304 features: of one image (left), and their mean over a tenth of the novel set. One training each. "
+        f"{RECIPES}",
+    ),
+    "tsne": (
+        "Ten novel classes",
+        f"The features of all their images, laid out by t-SNE; colours are classes. {RECIPES} One training each.",
+    ),
     "prune": (
         "Where the knowledge is",
-        "Accuracy after phase 2 with one half of the weights set to zero. The important half is the one that phase 3 "
-        "holds: the larger of all.",
+        "Accuracy after phase 2 with some weights of the encoder set to zero. The important half, the one that phase 3 "
+        "holds, is the larger half of all weights, those of the head included; biases are left in every case. "
+        f"{STREAMS}",
     ),
-    "masking": ("Share of parameters held", "Accuracy against delta, the share of the parameters that phase 3 holds."),
+    "masking": (
+        "Share of parameters held",
+        f"Accuracy against delta, the share of the parameters that phase 3 holds. {STREAMS}",
+    ),
 }
 
 
-def draw(found: Mapping[str, Mapping[str, list[dict[str, Any]]]], out: Path) -> list[Path]:
-    """figures/NAME.json and NAME.png of all that is there (cells by column and name)."""
+def draw(found: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> list[Drawn]:
+    """Figures of all that is there (cells by column and name), of its first seed."""
     by_name: dict[str, dict[str, dict[str, Any]]] = {}
     for column, results in found.items():
         for name, measured in results.items():
             by_name.setdefault(name, {})[column] = measured[0]
-    written = []
+    drawn = []
     for name, columns in by_name.items():
-        title, caption = ABOUT[name]
         numbers = {
             f"{f'delta {DELTAS[column]:g}' if name == 'masking' else NAMES.get(column, column)}: {key}": value
             for column, result in columns.items()
             for key, value in _numbers(name, result).items()
         }
-        path = out / "figures" / f"{name}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
         data = {column: _data(result) for column, result in columns.items()}
-        records = {column: {k: r[k] for k in ("config", "record")} for column, r in columns.items()}
-        figure = {"title": title, "caption": caption, "numbers": numbers, "data": data, "made": records}
-        if picture(name, columns, path.with_suffix(".png")):
-            figure["image"] = f"{name}.png"
-        write_json(path, figure)
-        written.append(path)
-    return written
+        alone = {column: [result] for column, result in columns.items()}
+        size = (4.5 * len(columns), {"activations": 2.6, "tsne": 4.0}[name]) if name in SIDE_BY_SIDE else (4.5, 4.0)
+        drawn.append(Drawn(name, *ABOUT[name], numbers, data, alone, size, _painter(PICTURES[name], columns)))
+    return drawn
 
 
-def constrained(found: Mapping[str, Mapping[str, list[dict[str, Any]]]], name: str, what: str, out: Path) -> list[Path]:
-    """figures/NAME.json and NAME.png: accuracy over classes of `kcciol`, which holds the important parameters, and of
-    `kcciol-o`, which holds all of them."""
-    rows = by_classes({c: found[c]["adam"] for c in ("kcciol", "kcciol-o") if "adam" in found.get(c, {})})
+def constrained(found: Mapping[str, Mapping[str, list[dict[str, Any]]]], name: str, what: str) -> list[Drawn]:
+    """Accuracy over classes of `kcciol`, which holds the important parameters, and of those that hold all of them."""
+    results = {c: found[c]["adam"] for c in HELD if "adam" in found.get(c, {})}
+    rows = by_classes(results)
     if not rows or any(len(row) < 2 for row in rows.values()):
         return []
+    several = len(next(iter(results.values())))
+    caption = (
+        "Accuracy on held-out images of novel classes. Phase 3 holds the important half of the parameters (kcciol) or "
+        "all of them (kcciol-o) after the same phases 1 and 2; kcciol-o-plain holds all of them after a phase 2 "
+        f"without the l1 term. Bars are 95 % intervals over the streams of {several} trainings each; how much these "
+        "differ is in the table."
+    )
     numbers = {f"{c}, {n} classes": cell["mean"] for n, row in rows.items() for c, cell in row.items()}
-    path = out / "figures" / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure: dict[str, Any] = {
-        "title": f"Half or all of the parameters held, {what}",
-        "caption": "Accuracy on held-out images of novel classes: after the same phases 1 and 2, phase 3 holds the "
-        "important half of the parameters (KCCIOL) or all of them (KCCIOL-o).",
-        "numbers": numbers,
-        "data": {
-            n: {c: {k: cell[k] for k in ("mean", "ci95", "n")} for c, cell in row.items()} for n, row in rows.items()
-        },
-        "made": {c: {k: found[c]["adam"][0][k] for k in ("config", "record")} for c in ("kcciol", "kcciol-o")},
-    }
-    if picture("lines", rows, path.with_suffix(".png")):
-        figure["image"] = f"{name}.png"
-    write_json(path, figure)
-    return [path]
-
-
-def _lines(axes: Any, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    for column in next(iter(rows.values())):
-        cells = [row[column] for row in rows.values()]
-        means, spread = [c["mean"] for c in cells], [c["ci95"] or 0 for c in cells]
-        axes[0].errorbar([int(n) for n in rows], means, yerr=spread, marker="o", capsize=3, label=column)
-    axes[0].set(xlabel="classes", ylabel="accuracy, %")
-    axes[0].legend()
+    kept = ("mean", "ci95", "n", "by_seed")
+    data = {n: {c: {k: cell[k] for k in kept} for c, cell in row.items()} for n, row in rows.items()}
+    title = f"Half or all of the parameters held, {what}"
+    return [Drawn(name, title, caption, numbers, data, results, (4.5, 4.0), _painter(_lines, rows))]
 
 
 def _data(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,19 +260,18 @@ def _numbers(name: str, result: Mapping[str, Any]) -> dict[str, float]:
     return dict(result["numbers"])
 
 
-def picture(name: str, columns: Mapping[str, Mapping[str, Any]], path: Path) -> bool:
-    """The picture as a PNG; False without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
-    wide = len(columns) if name in ("activations", "tsne") else 1
-    figure = Figure(figsize=(4.5 * wide, 4), layout="constrained", dpi=110)
-    axes = figure.subplots(1, wide, squeeze=False)[0]
-    PICTURES[name](axes, columns)
-    with replacing(path) as beside:
-        figure.savefig(beside, format="png", metadata={"Software": None})
-    return True
+def _painter(paint: Callable[[Any, Mapping[str, Mapping[str, Any]]], None], columns: Mapping[str, Any]) -> Any:
+    wide = len(columns) if paint in (_activations, _tsne) else 1
+    return lambda figure: paint(figure.subplots(1, wide, squeeze=False)[0], columns)
+
+
+def _lines(axes: Any, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    for column in next(iter(rows.values())):
+        cells = [row[column] for row in rows.values()]
+        means, spread = [c["mean"] for c in cells], [c["ci95"] or 0 for c in cells]
+        axes[0].errorbar([int(n) for n in rows], means, yerr=spread, marker="o", capsize=3, label=column)
+    axes[0].set(xlabel="classes", ylabel="accuracy, %", xticks=[int(n) for n in rows])
+    axes[0].legend()
 
 
 def _weights(axes: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
@@ -329,10 +322,10 @@ def _masking(axes: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 PICTURES = {
-    "lines": _lines,
     "weights": _weights,
     "activations": _activations,
     "tsne": _tsne,
     "prune": _prune,
     "masking": _masking,
 }
+SIDE_BY_SIDE = ("activations", "tsne")

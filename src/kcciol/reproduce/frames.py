@@ -24,15 +24,24 @@ def paper() -> dict[str, Any]:
     return found
 
 
-def frame(name: str, rows: Rows, found: Found) -> dict[str, Any]:
-    """A table, whose columns `paper: ...` hold the paper's numbers."""
+def frame(
+    name: str,
+    rows: Rows,
+    found: Found,
+    notes: Mapping[str, str] | None = None,
+    n: Mapping[str, int | None] | None = None,
+) -> dict[str, Any]:
+    """A table, whose columns `paper: ...` hold the paper's numbers. n: over how many runs a printed column is, where
+    that is not what its caption says."""
     printed = paper()[name]
     runs = 10 if name in ("table5", "table6") else 50
     for row, cells in printed["rows"].items():
-        rows.setdefault(row, {}).update({f"paper: {c}": {**cell, "n": runs} for c, cell in cells.items()})
+        every = {c: {**cell, "n": (n or {}).get(c, runs)} for c, cell in cells.items()}
+        rows.setdefault(row, {}).update({f"paper: {c}": cell for c, cell in every.items()})
     columns = list(dict.fromkeys(c for cells in rows.values() for c in cells))
     about = {k: printed[k] for k in ("title", "axis")}
     about |= {"metric": "accuracy % on held-out images", "columns": columns}
+    about |= {"notes": dict(notes)} if notes else {}
     return {**about, **judged(columns), "rows": rows, **believe(found)}
 
 
@@ -45,6 +54,11 @@ def judged(columns: list[str]) -> dict[str, Any]:
 
 
 REHEARSAL = "Rehearsal, numbers mean nothing: "
+
+
+def is_rehearsal(value: Mapping[str, Any]) -> bool:
+    """Whether a table or a figure says that it is one."""
+    return str(value.get("title", "")).startswith(REHEARSAL)
 
 
 def rehearsed(table: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +79,7 @@ def believe(found: Found) -> dict[str, Any]:
         "seeds": {column: [r["config"]["seed"] for r in results] for column, results in first.items()},
         "settings": {column: results[0]["config"] for column, results in first.items()},
         "record": {column: results[0]["record"] for column, results in first.items()},
-        "training_seconds": {column: [r["trained_seconds"] for r in results] for column, results in first.items()},
+        "training_seconds": {c: [r["trained_seconds"] or None for r in results] for c, results in first.items()},
         "seconds": {
             column: {name: [r["cell_seconds"] for r in results] for name, results in cells.items()}
             for column, cells in found.items()

@@ -15,19 +15,19 @@ from typing import Any
 
 import torch
 
-from kcciol.atomic import replacing, write_json
+from kcciol.atomic import write_json
 from kcciol.config import EngineConfig, preset
 from kcciol.data import load as load_data
 from kcciol.data.classset import Splits
 from kcciol.engine.execute import pick_device
 from kcciol.engine.record import record
-from kcciol.errors import UserError
 from kcciol.generation.digits import BASE, NOVEL, RATES, classifier, digits, measure
 from kcciol.generation.network import Networks
 from kcciol.generation.settings import GanConfig, GenerationConfig, TrajectoryConfig
 from kcciol.generation.train import load, train
 from kcciol.members import generation_preset
-from kcciol.reproduce.study import Where, refuse_other
+from kcciol.reproduce.drawn import Drawn
+from kcciol.reproduce.study import Where, refuse_other, run_of
 from kcciol.values import to_dict
 
 PAPER = generation_preset("mnist-gan")
@@ -70,9 +70,12 @@ def check(where: Where, seeds: Sequence[int]) -> None:
     for column, (name, _) in COLUMNS.items():
         for seed in seeds:
             path = path_of(where, column, seed)
-            refuse_other(path, every[name, seed], "rates")
-            if path.exists() and list(json.loads(path.read_text())["rates"]) != [f"{rate:g}" for rate in RATES]:
-                raise UserError(f"{path} was made with other rates: move it away, or use other --runs.")
+            refuse_other(path, every[name, seed], spec(where), "rates")
+
+
+def spec(where: Where) -> dict[str, Any]:
+    """How a member is measured."""
+    return {"rates": list(RATES), "batches": 4 if where.tiny else 25, "epochs": 1 if where.tiny else 3}
 
 
 def make(where: Where, seeds: Sequence[int]) -> None:
@@ -81,20 +84,22 @@ def make(where: Where, seeds: Sequence[int]) -> None:
     seeds = [seed for seed in sorted(seeds) if not all(path.exists() for path in paths(where, [seed]))]
     if not seeds:
         return
-    data, together = data_of(where), variants(TINY if where.tiny else PAPER, seeds)
+    (folder, there), began = run_of(where.runs / "gan", seeds), time.monotonic()
+    data, together = data_of(where), variants(TINY if where.tiny else PAPER, there)
     names, members = list(together), list(together.values())
-    folder, began = where.runs / "gan" / f"members-seeds{'-'.join(map(str, seeds))}", time.monotonic()
     train(members, data.base, BASE, folder, (folder / "members.json").exists(), quiet=True)
     print(f"gan: {len(members)} members trained in {time.monotonic() - began:.1f} s", flush=True)
     device = pick_device("auto")
-    judge, real = classifier(data, device, epochs=1 if where.tiny else 3)
+    how = spec(where)
+    judge, real = classifier(data, device, how["epochs"])
     nets = Networks(members[0].gan, data.base.images[0, 0].numel())
     for column, (name, phase) in COLUMNS.items():
         Theta = load(data.base, BASE, folder / f"phase{phase}.safetensors")[1].tensors["Theta"].to(device)
         for seed in seeds:
             one = names.index((name, seed))
-            result = measure(nets, Theta[one], data.novel, seed, judge, 4 if where.tiny else 25)
-            result |= {"classifier on held-out real images": real, "config": to_dict(members[one]), "record": record()}
+            result = measure(nets, Theta[one], data.novel, seed, judge, how["batches"])
+            result |= {"classifier on held-out real images": real, "spec": how}
+            result |= {"config": to_dict(members[one]), "record": record()}
             path = path_of(where, column, seed)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, result)
@@ -106,8 +111,8 @@ def tables(where: Where, seeds: Sequence[int]) -> dict[str, Any]:
     return {}
 
 
-def draw(where: Where, seeds: Sequence[int], out: Path) -> list[Path]:
-    """figures/gan.json and gan.png: class 5, 6 and 7 after all three, for each column at each rate (first seed)."""
+def draw(where: Where, seeds: Sequence[int]) -> list[Drawn]:
+    """Class 5, 6 and 7 after all three, for each column at each rate (first seed)."""
     found: dict[str, list[dict[str, Any]]] = {}
     for column in COLUMNS:
         for seed in seeds:
@@ -115,7 +120,8 @@ def draw(where: Where, seeds: Sequence[int], out: Path) -> list[Path]:
                 found.setdefault(column, []).append(json.loads(path_of(where, column, seed).read_text()))
     if not found:
         return []
-    numbers: dict[str, float] = {}
+    real = [r["classifier on held-out real images"] for results in found.values() for r in results]
+    numbers: dict[str, float] = {"real images that the classifier knows, %": min(real)}
     for column, results in found.items():
         for rate in results[0]["rates"]:
             right = [r["rates"][rate]["right"] for r in results]
@@ -123,28 +129,20 @@ def draw(where: Where, seeds: Sequence[int], out: Path) -> list[Path]:
                 for i, when in ((j, "when learned"), (-1, "at the end")):
                     mean = 100 * sum(rows[i][j] for rows in right) / len(right)
                     numbers[f"{column}, rate {rate}: {digit}s that look like {digit}, % {when}"] = mean
-    path = out / "figures" / "gan.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure: dict[str, Any] = {
-        "title": "Digits generated after 5, 6 and 7 were learned in sequence",
-        "caption": "Rows: 5, 6 and 7. The rate falls from left to right. Only the last layers learned.",
-        "numbers": numbers,
-        "data": {c: [{rate: v["right"] for rate, v in r["rates"].items()} for r in rs] for c, rs in found.items()},
-        "made": {c: {k: rs[0][k] for k in ("config", "record")} for c, rs in found.items()},
-    }
-    if _picture(found, path.with_suffix(".png")):
-        figure["image"] = "gan.png"
-    write_json(path, figure)
-    return [path]
+    several = max(len(results) for results in found.values())
+    caption = (
+        "Rows: 5, 6 and 7, after all three were learned; the rate falls from left to right. theta stays as it is, W "
+        f"learns. The numbers are means over {several} trainings of 100 images each, the pictures are of the first. "
+        "mrcl is the end of phase 1; kcciol and control have phase 3 after it, with and without the constraint."
+    )
+    data = {c: [{rate: v["right"] for rate, v in r["rates"].items()} for r in rs] for c, rs in found.items()}
+    rates = len(next(iter(found.values()))[0]["rates"])
+    title, size = "Digits generated after 5, 6 and 7 were learned in sequence", (2.6 * rates, 1.3 * len(found))
+    return [Drawn("gan", title, caption, numbers, data, found, size, lambda figure: _paint(figure, found))]
 
 
-def _picture(found: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> bool:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
+def _paint(figure: Any, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     rates = list(next(iter(found.values()))[0]["rates"])
-    figure = Figure(figsize=(2.6 * len(rates), 1.3 * len(found)), layout="constrained", dpi=110)
     axes = figure.subplots(len(found), len(rates), squeeze=False)
     for row, (column, results) in zip(axes, found.items(), strict=True):
         for axis, rate in zip(row, rates, strict=True):
@@ -153,6 +151,3 @@ def _picture(found: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> bo
             sheet = images.view(3, 8, side, side).permute(0, 2, 1, 3).reshape(3 * side, 8 * side)
             axis.imshow(sheet.numpy(), cmap="gray", vmin=0, vmax=255)
             axis.set(xticks=[], yticks=[], title=f"{column}, {rate}")
-    with replacing(path) as beside:
-        figure.savefig(beside, format="png", metadata={"Software": None})
-    return True

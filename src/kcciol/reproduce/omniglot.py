@@ -145,5 +145,5 @@ STUDY = Study(
     {"table5": tuple(STARTS), "table6": tuple(STARTS), "figures": tuple(figures.FIGURES)},
     tables,
     longest=("kcciol", "pretrained", "scratch", "anml", "mrcl-same", "maml-rep-same"),
-    draw=lambda found, out: figures.draw(found["figures"], out),
+    draw=lambda found: figures.draw(found["figures"]),
 )

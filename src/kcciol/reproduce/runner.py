@@ -18,6 +18,7 @@ from kcciol.compare import with_record
 from kcciol.engine.stop import Stopped
 from kcciol.errors import Busy, UserError
 from kcciol.reproduce import colour, gan, omniglot, sine
+from kcciol.reproduce.drawn import Drawn
 from kcciol.reproduce.study import Bench, Cell, Study, Where, folder_of, trained_seconds, what_matters
 from kcciol.values import to_dict
 
@@ -36,7 +37,7 @@ class Whole:
     """Refuse what is there and was made otherwise."""
     ready: Callable[[Where], object] = lambda where: None
     """Refuse at once what could not be made, such as for lack of data."""
-    draw: Callable[[Where, Sequence[int], Path], list[Path]] | None = None
+    draw: Callable[[Where, Sequence[int]], list[Drawn]] | None = None
 
 
 WHOLES = {
@@ -89,14 +90,20 @@ class Group:
     def make(self, plan: Plan) -> None:
         if self.name in WHOLES:
             WHOLES[self.name].make(plan.where, self.seeds)
-        failed = []
-        for column in self.columns:
+        failed: list[UserError] = []
+        for column in self.columns:  # one that does not need another that failed is made all the same
             try:
                 make_column(self._plan(plan), STUDIES[self.name], column, self.seeds[0])
-            except UserError as error:  # a column that does not need this one is made all the same
+            except Stopped:
+                raise
+            except UserError as error:
                 failed.append(error)
+            except Exception as error:
+                traceback.print_exc()
+                failed.append(UserError(f"{column} failed ({type(error).__name__}: {error})"))
         if failed:
-            raise failed[0] if len(failed) == 1 else UserError("; ".join(dict.fromkeys(map(str, failed))))
+            kind = Busy if all(isinstance(error, Busy) for error in failed) else UserError
+            raise kind("; ".join(dict.fromkeys(map(str, failed))))
 
     def trained(self, plan: Plan) -> bool:
         """Whether there is nothing left to train for its first column."""

@@ -25,7 +25,7 @@ from kcciol.regression.pretrain import pretrain
 from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
 from kcciol.regression.train import load, train
 from kcciol.reproduce.frames import judged, paper
-from kcciol.reproduce.study import Where, refuse_other
+from kcciol.reproduce.study import Where, refuse_other, run_of
 from kcciol.values import to_dict
 
 PAPER = replace(regression_preset("sine"), milestones=regression_preset("sine-literal").milestones)
@@ -72,6 +72,7 @@ NOTES = {
     "mrcl": "Phase 1 with the printed schedule of the outer rate. What sets OML apart, rows of W drawn anew for new "
     "classes, regression does not have.",
     "oml": "Phase 1 with a constant outer rate: the same as kcciol-phase1.",
+    "kcciol-paper": "The printed rates and steps, but four trajectories a step instead of one.",
 }
 SUPERVISED = {"pretrained": 0.0, "srnn": 0.1}
 
@@ -107,21 +108,20 @@ def make(where: Where, seeds: Sequence[int]) -> None:
     seeds = [seed for seed in sorted(seeds) if not all(path.exists() for path in paths(where, [seed]))]
     if not seeds:
         return
-    folder = where.runs / "sine" / f"members-seeds{'-'.join(map(str, seeds))}"
-    together = variants(sizes.config, seeds)
-    names, members = list(together), list(together.values())
-    began = time.monotonic()
-    train(members, folder, (folder / "members.json").exists(), quiet=True)
-    print(f"sine: {len(members)} members trained in {time.monotonic() - began:.1f} s", flush=True)
     device = pick_device(sizes.config.engine.device)
-    for column, (name, phase) in COLUMNS.items():
-        Theta = load(folder / f"phase{phase}.safetensors")[1].tensors["Theta"].to(device)
-        for seed in seeds:
-            one = names.index((name, seed))
-            measure(where, column, members[one], Theta[one], sizes, [members[one].phase1.alpha])
-    missing = [c for c in SUPERVISED if not all(path_of(where, c, seed).exists() for seed in seeds)]
-    if missing:
-        every = [(c, seed) for c in missing for seed in seeds]
+    if wanted := [seed for seed in seeds if not all(path_of(where, c, seed).exists() for c in COLUMNS)]:
+        folder, there = run_of(where.runs / "sine", wanted)
+        together = variants(sizes.config, there)
+        names, members = list(together), list(together.values())
+        began = time.monotonic()
+        train(members, folder, (folder / "members.json").exists(), quiet=True)
+        print(f"sine: {len(members)} members trained in {time.monotonic() - began:.1f} s", flush=True)
+        for column, (name, phase) in COLUMNS.items():
+            Theta = load(folder / f"phase{phase}.safetensors")[1].tensors["Theta"].to(device)
+            for seed in wanted:
+                one = names.index((name, seed))
+                measure(where, column, members[one], Theta[one], sizes)
+    if every := [(c, seed) for c in SUPERVISED for seed in seeds if not path_of(where, c, seed).exists()]:
         Theta = pretrain(
             sizes.config.net,
             sizes.config.sine,
@@ -131,22 +131,32 @@ def make(where: Where, seeds: Sequence[int]) -> None:
             device=device,
         )
         for i, (column, seed) in enumerate(every):
-            measure(where, column, replace(sizes.config, seed=seed), Theta[i], sizes, list(RATES))
+            measure(where, column, replace(sizes.config, seed=seed), Theta[i], sizes)
 
 
 def check(where: Where, seeds: Sequence[int]) -> None:
     """Refuse cells of other settings."""
+    sizes = TINY if where.tiny else Sizes()
     for column in (*COLUMNS, *SUPERVISED):
         for seed in seeds:
-            own = replace((TINY if where.tiny else Sizes()).config, seed=seed)
+            own = replace(sizes.config, seed=seed)
             wanted = MEMBERS[COLUMNS[column][0]](own) if column in COLUMNS else own
-            refuse_other(path_of(where, column, seed), wanted, "functions")
+            refuse_other(path_of(where, column, seed), wanted, spec(column, wanted, sizes), "functions")
 
 
-def measure(
-    where: Where, column: str, config: RegressionConfig, Theta: Tensor, sizes: Sizes, rates: list[float]
-) -> None:
-    """The errors of one member; of several rates the one that is best on functions trained on."""
+def spec(column: str, config: RegressionConfig, sizes: Sizes) -> dict[str, Any]:
+    """How a column is measured: meta-learned ones at the rate they were trained with, others at the best of several."""
+    if column in COLUMNS:
+        return {"runs": sizes.runs, "rates": [config.phase1.alpha]}
+    more = {"search_runs": sizes.search_runs, "pretraining": sizes.pretraining, "sparsity": SUPERVISED[column]}
+    return {"runs": sizes.runs, "rates": list(RATES), **more}
+
+
+def measure(where: Where, column: str, config: RegressionConfig, Theta: Tensor, sizes: Sizes) -> None:
+    """The errors of one member; of several rates the one that is best on functions drawn as those of training are, but
+    neither among them nor novel."""
+    how = spec(column, config, sizes)
+    rates = how["rates"]
     path = path_of(where, column, config.seed)
     if path.exists():
         return
@@ -165,6 +175,7 @@ def measure(
         "functions": evaluate(net, Theta, config.sine, config.seed, sizes.runs, rate, True, learn).to_dict(),
         "rate": {"chosen": rate, "scores": {str(r): s for r, s in scores.items() if s != float("inf")}},
         "config": to_dict(config),
+        "spec": how,
         "record": record(),
         "cell_seconds": time.monotonic() - began,
     }
@@ -215,14 +226,16 @@ def tables(where: Where, seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def pooled(results: list[dict[str, Any]], n: str) -> dict[str, Any]:
-    """All runs of all seeds."""
+    """All runs of all seeds. Where one of them diverged the mean error is infinite, and is left out."""
     values = [r["functions"][n]["by_run"] for r in results]
+    diverged = [r["functions"][n]["diverged"] for r in results]
     flat = torch.tensor([v for part in values for v in part])
-    start = summarize(flat).to_dict() if len(flat) else {"mean": None, "std": None, "n": 0, "ci95": None}
+    start = {"mean": None, "n": len(flat) + sum(diverged)} if any(diverged) else summarize(flat).to_dict()
     return {
         **start,
-        "by_seed": [sum(part) / len(part) if part else None for part in values],
+        "by_seed": [None if bad else sum(part) / len(part) for part, bad in zip(values, diverged, strict=True)],
+        "by_trajectory": [round(v, 6) for v in flat.tolist()],
         "seeds": [r["config"]["seed"] for r in results],
-        "diverged": sum(r["functions"][n]["diverged"] for r in results),
+        "diverged": sum(diverged),
         "choice": [r["rate"]["chosen"] for r in results],
     }

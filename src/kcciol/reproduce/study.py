@@ -6,10 +6,10 @@ import functools
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +30,9 @@ from kcciol.representation import Representation
 from kcciol.representation import load as load_representation
 from kcciol.representations import with_method
 from kcciol.values import to_dict
+
+if TYPE_CHECKING:
+    from kcciol.reproduce.drawn import Drawn
 
 CHOSEN_ON = "base classes kept out of training"
 Part = Literal["novel", "validation", "base"]
@@ -88,7 +91,7 @@ class Study:
     """Their seeds; the first where none are named."""
     longest: tuple[str, ...] = ()
     """Columns to begin with, when several are made at once."""
-    draw: Callable[[Mapping[str, Any], Path], list[Path]] | None = None
+    draw: Callable[[Mapping[str, Any]], list[Drawn]] | None = None
     """From the same to pictures in a folder."""
 
     def has(self, part: str, column: str, seed: int) -> bool:
@@ -311,8 +314,19 @@ def what_matters(config: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in config.items() if k not in ("engine", "evaluation", "data")} | {"data": data}
 
 
-def refuse_other(path: Path, config: Any, *keys: str) -> None:
-    """A result that is there must have been made with these settings, wherever it was computed, and have these keys."""
+def run_of(base: Path, seeds: Sequence[int]) -> tuple[Path, list[int]]:
+    """The folder for members of these seeds that train together, and all seeds that it is for: one that was begun with
+    them among others is gone on with."""
+    for folder in sorted(base.glob("members-seeds*")):
+        there = [int(part) for part in folder.name.removeprefix("members-seeds").split("-") if part.isdecimal()]
+        if set(seeds) <= set(there):
+            return folder, there
+    return base / f"members-seeds{'-'.join(map(str, seeds))}", list(seeds)
+
+
+def refuse_other(path: Path, config: Any, spec: Any, *keys: str) -> None:
+    """A result that is there must have been made with these settings, wherever it was computed, measured so, and have
+    these keys."""
     if not path.exists():
         return
     try:
@@ -323,7 +337,8 @@ def refuse_other(path: Path, config: Any, *keys: str) -> None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({error}): move it away, and it is made again.") from None
     new = to_dict(config)
-    if {k: v for k, v in old.items() if k != "engine"} != {k: v for k, v in new.items() if k != "engine"}:
+    same = {k: v for k, v in old.items() if k != "engine"} == {k: v for k, v in new.items() if k != "engine"}
+    if not same or found.get("spec") != json.loads(json.dumps(spec)):
         raise UserError(f"{path} was made with other settings: move it away, or use other --runs.")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kcciol.atomic import write_json
 from kcciol.errors import UserError
-from kcciol.reproduce.frames import REHEARSAL, Found, rehearsed
+from kcciol.reproduce.frames import Found, is_rehearsal, rehearsed
 from kcciol.reproduce.runner import STUDIES, WHOLES, Plan, cells, check_cell, read, seeds_there
 from kcciol.reproduce.study import Bench, Study
 
@@ -39,28 +39,32 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> tuple[list[Path], lis
         if name in WHOLES:
             seeds, whole = seeds_there(plan, name), WHOLES[name]
             made = whole.tables(plan.where, seeds)
-            drawn = whole.draw(plan.where, seeds, out) if whole.draw is not None else []
+            drawn = whole.draw(plan.where, seeds) if whole.draw is not None else []
         else:
             found, draw = gather(plan, STUDIES[name]), STUDIES[name].draw
             made = STUDIES[name].frames(found)
-            drawn = draw(found, out) if draw is not None else []
-        if plan.where.tiny:
-            for path in (p for p in drawn if p.suffix == ".json"):
-                figure = json.loads(path.read_text(encoding="utf-8"))
-                write_json(path, figure | {"title": REHEARSAL + figure["title"]})
-        written += drawn
+            drawn = draw(found) if draw is not None else []
+        for figure in drawn:
+            if gone := figure.lost(out / "figures"):
+                left.append(_left(out / "figures" / f"{figure.name}.json", "columns or seeds", gone))
+            else:
+                written.append(figure.write(out / "figures", plan.where.tiny))
         for table, values in made.items():
             path = out / f"{table}.json"
             new = (rehearsed(values) if plan.where.tiny else values) | {"device_seconds": spent}
             if gone := lost(path, new):
-                left.append(
-                    f"{path} is left as it is: it has {len(gone)} cells that are not made here ({gone[0]}, for one). "
-                    "With another --out there is a table of what is."
-                )
+                left.append(_left(path, "cells", gone))
             else:
                 write_json(path, new)
                 written.append(path)
     return written, left
+
+
+def _left(path: Path, what: str, gone: list[str]) -> str:
+    return (
+        f"{path} is left as it is: it has {len(gone)} {what} that are not made here ({gone[0]}, for one). "
+        "With another --out there is one of what is."
+    )
 
 
 def _spent(plan: Plan, name: str, seconds: float) -> list[dict[str, Any]]:
@@ -83,7 +87,7 @@ def _spent(plan: Plan, name: str, seconds: float) -> list[dict[str, Any]]:
 def lost(path: Path, new: dict[str, Any]) -> list[str]:
     """The measured cells of the table at `path` that are not in the new one, or there with fewer seeds."""
     old = _table(path)
-    if old is None or _is_rehearsal(old):
+    if old is None or is_rehearsal(old):
         return []
     there = dict(_leaves(new.get("rows")))
     return [
@@ -97,12 +101,8 @@ def refuse_rehearsal(out: Path) -> None:
     """A rehearsal must not go where real tables and figures lie."""
     for path in sorted([*out.glob("*.json"), *out.glob("figures/*.json")]):
         found = _table(path)
-        if found is not None and ("rows" in found or path.parent != out) and not _is_rehearsal(found):
+        if found is not None and ("rows" in found or path.parent != out) and not is_rehearsal(found):
             raise UserError(f"{path} is no rehearsal, and a rehearsal would go over it: choose another --out.")
-
-
-def _is_rehearsal(table: dict[str, Any]) -> bool:
-    return str(table.get("title", "")).startswith(REHEARSAL)
 
 
 def _table(path: Path) -> dict[str, Any] | None:

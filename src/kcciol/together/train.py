@@ -23,6 +23,7 @@ from kcciol.engine.checkpoint import read, write
 from kcciol.engine.execute import executor, pick_device, set_precision
 from kcciol.engine.progress import TrainingBar
 from kcciol.engine.record import record
+from kcciol.engine.run_folder import rewind
 from kcciol.engine.stop import Stopped, StopRequest, watch_signals
 from kcciol.errors import Busy, UserError
 from kcciol.meta.mask import get_mask
@@ -126,6 +127,7 @@ def _train(kind: Kind, members: Sequence[MemberConfig], out: Path, resume: bool,
         found, at = load(kind, out / "checkpoint.safetensors")
         if [_identity(m) for m in found] != [_identity(m) for m in members]:
             raise UserError(f"The run in {out} has other settings: resume it with the same, or choose another folder.")
+        rewind(out / "metrics.jsonl", at.phase, at.step)
     else:
         at = State(1, 0, {"Theta": torch.stack([net.init(m.seed) for m in members])})
         save(out / "checkpoint.safetensors", [to_dict(m) for m in members], at)
@@ -158,19 +160,22 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
     step.step.fill_(done)
     execute = executor(step, step.state, step.counters, on_gpu and engine.graph)
     run.bar.start(number, done)
+    window: list[Tensor] = []  # metrics (steps, metrics, M) since the last line
     while done < steps:
         periods = (BLOCK, engine.checkpoint_every, engine.log_every, 50 if on_gpu else 1)
         n = min(steps, *(done - done % period + period for period in periods)) - done
         for _ in range(n):
             execute()
         slot, done = done % BLOCK, done + n
-        values = step.metrics[slot : slot + n].mean(0).cpu()
+        window.append(step.metrics[slot : slot + n].cpu())
+        values = window[-1].mean(0)
         lost |= run.kind.lost(members, values)
         if bool(lost.all()):  # else the others go on, and those lost are found to be so when they are measured
             raise UserError(f"All trajectories of a run diverge in phase {number} near step {done}: lower its rates.")
         run.bar.update(number, done, float(values[0][~lost].mean()))
         if done % engine.log_every == 0 or done == steps:
-            _log(run, number, done, values[:, fork.places])
+            _log(run, number, done, torch.cat(window).mean(0)[:, fork.places])
+            window.clear()
         stopped = run.stop.signal_number
         if done % engine.checkpoint_every == 0 or done == steps or stopped is not None:
             if not bool(Theta.isfinite().all(1).any()):
