@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -49,87 +48,122 @@ def problem() -> tuple[Networks, Tensor, Batch]:
     return nets, Theta, Batch(**cast)
 
 
-def plain(views: dict[str, Tensor], name: str, x: Tensor, label: Tensor, last: tuple[Tensor, Tensor]) -> Tensor:
-    """One network on one input, layer by layer."""
-    a = torch.cat([x, F.one_hot(label, GAN.labels).to(x.dtype)], -1)
-    for i in range(2):
-        a = F.leaky_relu(a @ views[f"theta.{name}.{i}.weight"].T + views[f"theta.{name}.{i}.bias"], GAN.slope)
-    return a @ last[0].T + last[1]
+W = tuple[Tensor, Tensor, Tensor]
 
 
-Last = tuple[Tensor, Tensor]
+def plain(views: dict[str, Tensor], name: str, x: Tensor, label: Tensor, head: W) -> Tensor:
+    """One network on one input or several, layer by layer: the label as a one-hot input of some strength."""
+    first = torch.cat([views[f"theta.{name}.0.weight"], head[2].T], -1)
+    a = torch.cat([x, GAN.strength * F.one_hot(label, GAN.labels).to(x.dtype)], -1)
+    a = F.leaky_relu(a @ first.T + views[f"theta.{name}.0.bias"], GAN.slope)
+    a = F.leaky_relu(a @ views[f"theta.{name}.1.weight"].T + views[f"theta.{name}.1.bias"], GAN.slope)
+    return a @ head[0].T + head[1]
 
 
-def after_learning(still: dict[str, Tensor], batch: Batch, member: int, r: int, alpha: float) -> dict[str, Last]:
-    """What SGD adds to both last layers, image by image."""
-    start = {n: (still[f"W.{n}.2.weight"], still[f"W.{n}.2.bias"]) for n in ("G", "D")}
+def head_of(views: dict[str, Tensor], name: str) -> W:
+    return views[f"W.{name}.weight"], views[f"W.{name}.bias"], views[f"W.{name}.labels"]
+
+
+def after_learning(still: dict[str, Tensor], batch: Batch, member: int, r: int, alpha: float) -> dict[str, W]:
+    """What SGD adds to W of both networks, image by image."""
+    start = {n: head_of(still, n) for n in ("G", "D")}
     now = dict(start)
     for j in range(3):
-        g, d = ((now[n][0].detach().requires_grad_(), now[n][1].detach().requires_grad_()) for n in ("G", "D"))
+        g, d = (tuple(t.detach().requires_grad_() for t in now[n]) for n in ("G", "D"))
         y, real = batch.y[member, r, j], batch.x[member, r, j]
-        fake = plain(still, "G", batch.noise[member, r, j], y, g).tanh()
-        gap = plain(still, "D", fake.detach(), y, d) - plain(still, "D", real, y, d)
+        fake = plain(still, "G", batch.noise[member, r, j], y, g).tanh()  # type: ignore[arg-type]
+        gap = plain(still, "D", fake.detach(), y, d) - plain(still, "D", real, y, d)  # type: ignore[arg-type]
         down = torch.autograd.grad(gap.sum(), d)
         up = torch.autograd.grad(-plain(still, "D", fake, y, now["D"]).sum(), g)
-        now = {
-            "G": (now["G"][0] - alpha * up[0], now["G"][1] - alpha * up[1]),
-            "D": (now["D"][0] - alpha * down[0], now["D"][1] - alpha * down[1]),
-        }
-    return {n: (now[n][0] - start[n][0], now[n][1] - start[n][1]) for n in now}
+        moved = {"G": zip(now["G"], up, strict=True), "D": zip(now["D"], down, strict=True)}
+        now = {n: tuple(a - alpha * b for a, b in pairs) for n, pairs in moved.items()}  # type: ignore[misc]
+    return {n: tuple(a - b for a, b in zip(now[n], start[n], strict=True)) for n in now}  # type: ignore[misc]
 
 
-def reference(nets: Networks, leaf: Tensor, batch: Batch, member: int, alpha: float) -> Tensor:
-    """What is descended on, by autograd and loops alone; each network's loss moves that network only."""
+def reference(nets: Networks, Theta: Tensor, batch: Batch, member: int, changes: list[dict[str, W]]) -> Tensor:
+    """The meta-gradient (length,) of one member, by autograd and loops alone, with what the inner loop changed given:
+    the critic's loss in D's parameters, the generator's in G's."""
+    leaf = Theta.clone().requires_grad_()
     views = nets.layout.views(leaf)
-    still = {n: v.detach() for n, v in views.items()}
-    parts = []
-    for r in range(2):
-        change = after_learning(still, batch, member, r, alpha)
-        G, D = (
-            (views[f"W.{n}.2.weight"] + change[n][0].detach(), views[f"W.{n}.2.bias"] + change[n][1].detach())
-            for n in ("G", "D")
-        )
+    down, up = [], []
+    for r, change in enumerate(changes):
+        G, D = (tuple(a + b for a, b in zip(head_of(views, n), change[n], strict=True)) for n in ("G", "D"))
         y, real = batch.y_query[member, r], batch.x_query[member, r]
-        fake = plain(views, "G", batch.noise_query[member, r], y, G).tanh()
+        fake = plain(views, "G", batch.noise_query[member, r], y, G).tanh()  # type: ignore[arg-type]
         share = batch.between[member, r][:, None]
         middle = (share * real + (1 - share) * fake.detach()).requires_grad_()
-        (slopes,) = torch.autograd.grad(plain(views, "D", middle, y, D).sum(), middle, create_graph=True)
+        answers = plain(views, "D", middle, y, D)  # type: ignore[arg-type]
+        (slopes,) = torch.autograd.grad(answers.sum(), middle, create_graph=True)
         penalty = ((slopes.square().sum(-1) + 1e-12).sqrt() - 1).square().mean()
-        gap = (plain(views, "D", fake.detach(), y, D) - plain(views, "D", real, y, D)).mean()
-        lifted = plain(still, "D", fake, y, (D[0].detach(), D[1].detach())).mean()
-        parts.append(gap + GAN.penalty * penalty - lifted)
-    return torch.stack(parts).mean()
+        lifted = plain(views, "D", fake, y, D).mean()  # type: ignore[arg-type]
+        down.append(lifted - plain(views, "D", real, y, D).mean() + GAN.penalty * penalty)  # type: ignore[arg-type]
+        up.append(-lifted)
+    (in_D,) = torch.autograd.grad(torch.stack(down).mean(), leaf, retain_graph=True)
+    (in_G,) = torch.autograd.grad(torch.stack(up).mean(), leaf)
+    critic = torch.zeros_like(Theta)
+    for name, view in nets.layout.views(critic).items():
+        view.fill_(".D." in name)
+    return torch.where(critic > 0, in_D, in_G)
 
 
-@pytest.mark.parametrize("constrained", [False, True])
-def test_the_meta_gradient_is_that_of_the_definition(constrained: bool) -> None:
+def changes_of(nets: Networks, Theta: Tensor, batch: Batch, member: int, alpha: float) -> list[dict[str, W]]:
+    return [after_learning(nets.layout.views(Theta), batch, member, r, alpha) for r in range(2)]
+
+
+def test_the_meta_gradient_is_that_of_the_definition() -> None:
+    nets, Theta, batch = problem()
+    alpha = torch.tensor([0.1, 0.3]).double()
+    found = meta_gradient(nets, Theta, batch, alpha)
+    for member in range(2):
+        changes = changes_of(nets, Theta[member], batch, member, float(alpha[member]))
+        wanted = reference(nets, Theta[member], batch, member, changes)
+        torch.testing.assert_close(found.gradient[member], wanted, rtol=1e-7, atol=1e-9)
+
+
+def test_the_constraint_is_differentiated_through_both_networks() -> None:
+    """By finite differences of |mask * g|^2, whose parts of one network depend on the other's parameters."""
     nets, Theta, batch = problem()
     alpha, lam = torch.tensor([0.1, 0.3]).double(), torch.tensor([0.2, 0.5]).double()
     mask = (Theta.abs() > Theta.abs().median()).double()
-    extra: dict[str, Any] = {"mask": mask, "lam": lam} if constrained else {}
-    found = meta_gradient(nets, Theta, batch, alpha, **extra)
+    free, held = (meta_gradient(nets, Theta, batch, alpha, *extra) for extra in ((), (mask, lam)))
+    random = torch.Generator().manual_seed(1)
     for member in range(2):
-        leaf = Theta[member].clone().requires_grad_()
-        loss = reference(nets, leaf, batch, member, float(alpha[member]))
-        (g,) = torch.autograd.grad(loss, leaf, create_graph=True)
-        if constrained:
-            penalty = (g * mask[member]).square().sum()
-            (more,) = torch.autograd.grad(lam[member] * penalty, leaf)
-            torch.testing.assert_close(found.constraint[member], penalty.detach(), rtol=1e-8, atol=0)
-            g = g + more
-        torch.testing.assert_close(found.gradient[member], g.detach(), rtol=1e-7, atol=1e-9)
+        changes = changes_of(nets, Theta[member], batch, member, float(alpha[member]))
+
+        def constraint(at: Tensor, member: int = member, changes: list[dict[str, W]] = changes) -> Tensor:
+            return (mask[member] * reference(nets, at, batch, member, changes)).square().sum()
+
+        torch.testing.assert_close(held.constraint[member], constraint(Theta[member]), rtol=1e-7, atol=0)
+        pull = (held.gradient - free.gradient)[member]
+        for name in ("theta.G", "theta.D", "W.G", "W.D"):
+            along = torch.randn(Theta.shape[1], generator=random).double()
+            for key, view in nets.layout.views(along).items():
+                if not key.startswith(name):
+                    view.zero_()
+            step = 1e-6 * along / along.norm()
+            slope = (constraint(Theta[member] + step) - constraint(Theta[member] - step)) / (2 * step.norm())
+            torch.testing.assert_close(pull @ along / along.norm(), lam[member] * slope, rtol=1e-4, atol=1e-6)
 
 
 def test_each_loss_moves_its_own_network() -> None:
     nets, Theta, batch = problem()
-    leaf = Theta.clone().requires_grad_()
     changes = learn(nets, Theta, batch, torch.tensor([0.1, 0.1]).double())
-    critic, penalty, generator = losses(nets, leaf, batch, changes)
-    for loss, still in ((critic + penalty, "G"), (generator, "D")):
-        (g,) = torch.autograd.grad(loss.sum(), leaf, retain_graph=True)
-        for name, view in nets.layout.views(g[0]).items():
-            if name != "W.D.2.bias":  # which cancels in D(generated) - D(real)
-                assert bool((view == 0).all()) == (f".{still}." in name), name
+    G, D = (Theta.clone().requires_grad_() for _ in range(2))
+    critic, penalty, generator = losses(nets, G, D, batch, changes, through=False)
+    for loss, own, other in ((critic + penalty, D, G), (generator, G, D)):
+        mine, none = torch.autograd.grad(loss.sum(), (own, other), retain_graph=True, allow_unused=True)
+        assert none is None
+        for name, view in nets.layout.views(mine[0]).items():
+            if name not in ("W.D.bias", "W.D.labels", "W.G.labels"):  # which cancels; of labels that are shown only
+                assert bool((view == 0).all()) == (f".{'G' if own is D else 'D'}." in name), name
+
+
+def test_a_label_moves_its_own_column_alone() -> None:
+    nets, Theta, batch = problem()
+    changes = learn(nets, Theta, batch, torch.tensor([0.1, 0.1]).double())
+    for change in changes:
+        moved = change.labels.ne(0).any(-1).view(2, 2, GAN.labels)
+        assert torch.equal(moved, F.one_hot(batch.y[..., 0], GAN.labels).bool())
 
 
 def test_images_of_a_trajectory_are_of_one_class_and_those_to_remember_of_any() -> None:
@@ -146,6 +180,9 @@ def test_images_of_a_trajectory_are_of_one_class_and_those_to_remember_of_any() 
         for j in range(42):
             shown = pool[int(batch.y_query[0, r, j])].flatten(1).float() / 127.5 - 1
             assert bool((shown == batch.x_query[0, r, j]).all(-1).any())
+    own_images = torch.cat([batch.x, batch.x_query[..., :2, :]], -2)[0]  # (trajectories, 5, pixels)
+    far = torch.cdist(own_images, own_images) + torch.eye(5)
+    assert float(far.min()) > 0.5  # what is asked was not learned
     assert abs(float(normal(keyed(torch.tensor(1)), 20000).std()) - 1) < 0.03
 
 
@@ -164,7 +201,7 @@ def test_members_train_together_and_resume(tmp_path: Path) -> None:
         GanConfig(generator=())
 
 
-def test_novel_classes_are_learned_by_the_last_layers() -> None:
+def test_novel_classes_are_learned_by_W() -> None:
     nets = Networks(GAN, 16)
     Theta = nets.init(0)
     made = evaluate(nets, Theta, digits(2), [1, 3], seed=5, rate=1e-2, batches=2, batch=3, shown=4)

@@ -1,9 +1,15 @@
-"""The generator and the critic, for many members at once."""
+"""The generator and the critic, for many members at once.
+
+What is W: the last layers, and the columns of the labels in the first layers. A label that was never seen has columns
+that were never trained, and were they theta's, they would stay so: novel classes could not be told from each other, and
+each would be learned over the one before.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -15,20 +21,34 @@ from kcciol.nets.layout import Layout
 Layer = tuple[Tensor, Tensor]  # weight (B, out, in), bias (B, out)
 
 
+@dataclass(frozen=True)
+class Head:
+    """W of one network, for each of B copies."""
+
+    weight: Tensor  # (B, out, in) of the last layer
+    bias: Tensor  # (B, out)
+    labels: Tensor  # (B, labels, units): what a label adds to the first layer
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.weight, self.bias, self.labels
+
+
 class Networks:
     """The shapes of G and D; holds no parameters. Theta is (M, length): theta of both before W of both."""
 
     def __init__(self, gan: GanConfig, pixels: int) -> None:
         self.gan, self.pixels = gan, pixels
-        G = [gan.noise + gan.labels, *gan.generator, pixels]
-        D = [pixels + gan.labels, *gan.critic, 1]
+        sizes = {"G": [gan.noise, *gan.generator, pixels], "D": [pixels, *gan.critic, 1]}
         shapes: dict[str, tuple[int, ...]] = {}
-        for part in ("theta", "W"):
-            for name, sizes in (("G", G), ("D", D)):
-                layers = range(len(sizes) - 2) if part == "theta" else [len(sizes) - 2]
-                for i in layers:
-                    shapes[f"{part}.{name}.{i}.weight"] = (sizes[i + 1], sizes[i])
-                    shapes[f"{part}.{name}.{i}.bias"] = (sizes[i + 1],)
+        for name, widths in sizes.items():
+            for i in range(len(widths) - 2):
+                shapes[f"theta.{name}.{i}.weight"] = (widths[i + 1], widths[i])
+                shapes[f"theta.{name}.{i}.bias"] = (widths[i + 1],)
+        for name, widths in sizes.items():
+            shapes[f"W.{name}.weight"] = (widths[-1], widths[-2])
+            shapes[f"W.{name}.bias"] = (widths[-1],)
+            shapes[f"W.{name}.labels"] = (gan.labels, widths[1])
         self.layout = Layout(shapes)
 
     def init(self, seed: int) -> Tensor:
@@ -36,33 +56,46 @@ class Networks:
         generator = torch.Generator().manual_seed(seed)
         tensors = {}
         for name, shape in self.layout.shapes.items():
-            gain = 2 / (1 + self.gan.slope**2) if name.startswith("theta") else 1.0
-            scale = math.sqrt(gain / shape[1]) if len(shape) == 2 else 0.0
+            _, net, *_ = name.split(".")
+            first = self.layout.shapes[f"theta.{net}.0.weight"][1] + self.gan.labels  # inputs of the first layer
+            inputs = first if name.endswith((".0.weight", "labels")) else shape[-1]
+            gain = 1.0 if name == f"W.{net}.weight" else 2 / (1 + self.gan.slope**2)
+            scale = 0.0 if name.endswith("bias") else math.sqrt(gain / inputs)
             tensors[name] = torch.randn(shape, generator=generator) * scale
         return self.layout.pack(tensors)
 
-    def layers(self, Theta: Tensor, prefix: str) -> list[Layer]:
-        """Layers whose names begin so ("theta.G", "W.D", ...), as views of Theta (M, length)."""
-        views: list[Tensor] = []
-        for name, shape in self.layout.shapes.items():
-            if name.startswith(prefix + "."):
-                start = self.layout.offsets[name]
-                views.append(Theta[:, start : start + math.prod(shape)].view(len(Theta), *shape))
-        return list(zip(views[::2], views[1::2], strict=True))
+    def theta(self, Theta: Tensor, name: str) -> list[Layer]:
+        """The layers of G or D but for the last, as views of Theta (M, length)."""
+        count = sum(key.startswith(f"theta.{name}.") for key in self.layout.shapes) // 2
+        return [
+            (self._view(Theta, f"theta.{name}.{i}.weight"), self._view(Theta, f"theta.{name}.{i}.bias"))
+            for i in range(count)
+        ]
 
-    def with_label(self, x: Tensor, labels: Tensor) -> Tensor:
-        """(B, n, d) and labels (B, n) -> (B, n, d + labels)."""
-        hot = labels[..., None] == torch.arange(self.gan.labels, device=x.device)
-        return torch.cat([x, hot.to(x.dtype)], -1)
+    def head(self, Theta: Tensor, name: str) -> Head:
+        """W of G or D, as views of Theta (M, length)."""
+        weight, bias, labels = (self._view(Theta, f"W.{name}.{part}") for part in ("weight", "bias", "labels"))
+        return Head(weight, bias, labels)
 
+    def _view(self, Theta: Tensor, name: str) -> Tensor:
+        start, shape = self.layout.offsets[name], self.layout.shapes[name]
+        return Theta[:, start : start + math.prod(shape)].view(len(Theta), *shape)
 
-def hidden(layers: Sequence[Layer], x: Tensor, slope: float) -> Tensor:
-    """What theta makes of inputs (B, n, d)."""
-    for weight, bias in layers:
-        x = F.leaky_relu(torch.baddbmm(bias[:, None], x, weight.mT), slope)
-    return x
+    def apply(self, theta: Sequence[Layer], head: Head, x: Tensor, labels: Tensor) -> Tensor:
+        """A network on inputs (B, n, d) that are to show, or show, labels (B, n): (B, n, out). theta is of M members,
+        head of B = M R copies, those of a member together."""
+        hot = (labels[..., None] == torch.arange(self.gan.labels, device=x.device)).to(x.dtype)
+        added = torch.bmm(hot, head.labels) * self.gan.strength
+        members = len(theta[0][0])
+        x = self._linear(theta[0], x, members) + added
+        for layer in theta[1:]:
+            x = self._linear(layer, F.leaky_relu(x, self.gan.slope), members)
+        x = F.leaky_relu(x, self.gan.slope)
+        return torch.baddbmm(head.bias[:, None], x, head.weight.mT)
 
-
-def linear(layer: Layer, x: Tensor) -> Tensor:
-    """What W makes of it."""
-    return torch.baddbmm(layer[1][:, None], x, layer[0].mT)
+    @staticmethod
+    def _linear(layer: Layer, x: Tensor, members: int) -> Tensor:
+        """A member's layer on the inputs (B, n, d) of all its copies."""
+        copies, n, d = x.shape
+        found = torch.baddbmm(layer[1][:, None], x.reshape(members, copies // members * n, d), layer[0].mT)
+        return found.view(copies, n, -1)

@@ -1,4 +1,9 @@
-"""Algorithm 2 for generation: the inner loop on both last layers, the meta-gradient, the constraint."""
+"""Algorithm 2 for generation: the inner loop on W of both networks, the meta-gradient, the constraint.
+
+Each network descends on a loss of its own: g, the meta-gradient, is the critic's loss differentiated in D's parameters
+and the generator's in G's. The constraint is the squared length of mask * g all the same, and its gradient goes through
+both, also from one network's part of g into the other's parameters.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kcciol.generation.network import Layer, Networks, hidden, linear
-from kcciol.together.step import with_constraint
+from kcciol.generation.network import Head, Networks
 
 
 @dataclass(frozen=True)
@@ -42,39 +46,45 @@ def meta_gradient(
     mask: Tensor | None = None,
     lam: Tensor | None = None,
 ) -> MetaGradient:
-    """The gradient in Theta (M, length) of both losses on tau_val, after W has learned tau_tr at rates alpha (M,)."""
+    """The gradient in Theta (M, length) of both losses on tau_val, after W has learned tau_tr at rates alpha (M,); the
+    inner loop's changes are taken as constants (first order)."""
     changes = learn(nets, Theta, batch, alpha)
+    constrained = mask is not None and lam is not None
     with torch.enable_grad():
-        leaf = Theta.detach().requires_grad_()
-        critic, penalty, generator = losses(nets, leaf, batch, changes)
-        loss = critic + nets.gan.penalty * penalty + generator
-        gradient, constraint = with_constraint(loss, leaf, mask, lam)
-    return MetaGradient(critic.detach(), generator.detach(), gradient, constraint)
+        G, D = (Theta.detach().requires_grad_() for _ in range(2))  # of each, the parameters of one network are used
+        critic, penalty, generator = losses(nets, G, D, batch, changes, through=constrained)
+        (in_D,) = torch.autograd.grad((critic + nets.gan.penalty * penalty).sum(), D, create_graph=constrained)
+        (in_G,) = torch.autograd.grad(generator.sum(), G, create_graph=constrained)
+        gradient, constraint = in_D + in_G, torch.zeros_like(critic)
+        if mask is not None and lam is not None:
+            constraint = (gradient * mask).square().sum(1)
+            gradient = gradient + sum(torch.autograd.grad((lam * constraint).sum(), (G, D)))
+    return MetaGradient(critic.detach(), generator.detach(), gradient.detach(), constraint.detach())
 
 
-def losses(nets: Networks, Theta: Tensor, batch: Batch, changes: tuple[Layer, Layer]) -> tuple[Tensor, Tensor, Tensor]:
-    """On tau_val, (M,) each: the critic's, which moves D alone; its gradient penalty; the generator's, which moves G
-    alone. changes are what the inner loop added to the last layers, (M R, ...)."""
-    members, count, asked, _ = batch.x_query.shape
-    slope = nets.gan.slope
-    labels = batch.y_query.flatten(0, 1)
+def losses(
+    nets: Networks, G: Tensor, D: Tensor, batch: Batch, changes: tuple[Head, Head], through: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """On tau_val, (M,) each: the critic's loss, its gradient penalty, the generator's loss; G's parameters are from one
+    vector, D's from the other (M, length). through: let derivatives of each go into both vectors, which costs time;
+    else the critic's two stay in D, and the generator's in G. changes are what the inner loop added."""
+    members, count, _, _ = batch.x_query.shape
+    labels, real = batch.y_query.flatten(0, 1), batch.x_query.flatten(0, 1)
+    theta_G, head_G = nets.theta(G, "G"), moved(nets.head(G, "G"), changes[0], count)
+    fake = nets.apply(theta_G, head_G, batch.noise_query.flatten(0, 1), labels).tanh()
 
     def critic(vector: Tensor, images: Tensor) -> Tensor:
-        """D of images (M R, q, pixels)."""
-        x = nets.with_label(images, labels).view(members, count * asked, -1)
-        z = hidden(nets.layers(vector, "theta.D"), x, slope).view(members * count, asked, -1)
-        return linear(moved(nets.layers(vector, "W.D")[0], changes[1], count), z)[..., 0]
+        head = moved(nets.head(vector, "D"), changes[1], count)
+        return nets.apply(nets.theta(vector, "D"), head, images, labels)[..., 0]
 
-    noise = nets.with_label(batch.noise_query.flatten(0, 1), labels).view(members, count * asked, -1)
-    z = hidden(nets.layers(Theta, "theta.G"), noise, slope).view(members * count, asked, -1)
-    fake = linear(moved(nets.layers(Theta, "W.G")[0], changes[0], count), z).tanh()
-    real = batch.x_query.flatten(0, 1)
-    gap = critic(Theta, fake.detach()) - critic(Theta, real)
+    shown, still = (fake, D) if through else (fake.detach(), D.detach())
+    gap = critic(D, shown) - critic(D, real)
     share = batch.between.flatten(0, 1)[..., None]
-    middle = (share * real + (1 - share) * fake.detach()).requires_grad_()
-    (slopes,) = torch.autograd.grad(critic(Theta, middle).sum(), middle, create_graph=True)
+    middle = share * real + (1 - share) * shown
+    middle = middle if middle.requires_grad else middle.requires_grad_()
+    (slopes,) = torch.autograd.grad(critic(D, middle).sum(), middle, create_graph=True)
     excess = (slopes.square().sum(-1) + 1e-12).sqrt() - 1
-    generator = -critic(Theta.detach(), fake)
+    generator = -critic(still, fake)
     return _mean(gap, members), _mean(excess.square(), members), _mean(generator, members)
 
 
@@ -82,42 +92,51 @@ def _mean(values: Tensor, members: int) -> Tensor:
     return values.view(members, -1).mean(1)
 
 
-def moved(layer: Layer, change: Layer, count: int) -> Layer:
-    """A member's last layer (M, ...) for each of its trajectories (M R, ...), with what the inner loop changed."""
-    return layer[0].repeat_interleave(count, 0) + change[0], layer[1].repeat_interleave(count, 0) + change[1]
+def moved(head: Head, change: Head, count: int) -> Head:
+    """A member's W (M, ...) for each of its trajectories (M R, ...), with what the inner loop changed."""
+    return Head(*(a.repeat_interleave(count, 0) + b for a, b in zip(head.tensors, change.tensors, strict=True)))
 
 
 @torch.no_grad()
-def learn(nets: Networks, Theta: Tensor, batch: Batch, alpha: Tensor) -> tuple[Layer, Layer]:
-    """What SGD on tau_tr, an image a step, adds to the last layers of G and of D, (M R, ...)."""
-    members, count, steps, _ = batch.x.shape
-    labels, slope = batch.y.flatten(0, 1), nets.gan.slope
-    theta_D = nets.layers(Theta, "theta.D")
-    start = [nets.layers(Theta, f"W.{name}")[0] for name in ("G", "D")]
-    G, D = ([t.repeat_interleave(count, 0) for t in layer] for layer in start)
-    before = [[t.clone() for t in layer] for layer in (G, D)]
-    rate = alpha.repeat_interleave(count)[:, None, None]
-
-    def by_member(x: Tensor, name: str) -> Tensor:
-        """theta of each member on its copies' inputs (M R, n, d)."""
-        n = x.shape[1]
-        return hidden(nets.layers(Theta, name), x.view(members, count * n, -1), slope).view(members * count, n, -1)
-
-    noise = by_member(nets.with_label(batch.noise.flatten(0, 1), labels), "theta.G")
-    real = by_member(nets.with_label(batch.x.flatten(0, 1), labels), "theta.D")
+def learn(nets: Networks, Theta: Tensor, batch: Batch, alpha: Tensor) -> tuple[Head, Head]:
+    """What SGD on tau_tr, an image a step, adds to W of G and of D, (M R, ...)."""
+    _, count, steps, _ = batch.x.shape
+    thetas = [nets.theta(Theta, name) for name in ("G", "D")]
+    start = [t.repeat_interleave(count, 0) for name in ("G", "D") for t in nets.head(Theta, name).tensors]
+    now = [t.clone() for t in start]
+    rates = alpha.repeat_interleave(count)
+    x, y, noise = (t.flatten(0, 1) for t in (batch.x, batch.y, batch.noise))
     for j in range(steps):
-        z, label = noise[:, j : j + 1], labels[:, j : j + 1]
-        fake = linear((G[0], G[1]), z).tanh()
-        with torch.enable_grad():
-            image = fake.detach().requires_grad_()
-            x = nets.with_label(image, label).view(members, count, -1)
-            seen = hidden(theta_D, x, slope).view(members * count, 1, -1)
-            answer = linear((D[0], D[1]), seen)
-            (pull,) = torch.autograd.grad(-answer.sum(), image)  # of the generator's loss at its image
-        step = seen.detach() - real[:, j : j + 1]  # the gradient of D(generated) - D(real) in D's last layer
-        back = pull * (1 - fake.square())
-        D[0] -= rate * step
-        G[0] -= rate * (back.mT @ z)
-        G[1] -= rate[..., 0] * back[:, 0]
-    found = [(now[0] - old[0], now[1] - old[1]) for now, old in zip((G, D), before, strict=True)]
-    return found[0], found[1]
+        here = slice(j, j + 1)
+        gradients = step_gradients(nets, thetas, now, x[:, here], noise[:, here], y[:, here])
+        for tensor, g in zip(now, gradients, strict=True):
+            tensor -= rates.view(-1, *[1] * (tensor.dim() - 1)) * g
+    found = [new - old for new, old in zip(now, start, strict=True)]
+    return Head(*found[:3]), Head(*found[3:])
+
+
+def step_gradients(
+    nets: Networks,
+    thetas: list[list[tuple[Tensor, Tensor]]],
+    W: list[Tensor],
+    real: Tensor,
+    noise: Tensor,
+    labels: Tensor,
+    between: Tensor | None = None,
+) -> tuple[Tensor, ...]:
+    """Of each copy, the gradient of the generator's loss in W of G and of the critic's in W of D, for real images
+    (B, n, pixels); W: the tensors of both heads. between (B, n, 1): with the gradient penalty, taken there."""
+    with torch.enable_grad():
+        leaves = [t.detach().requires_grad_() for t in W]
+        G, D, still = Head(*leaves[:3]), Head(*leaves[3:]), Head(*(t.detach() for t in W[3:]))
+        n = real.shape[1]
+        fake = nets.apply(thetas[0], G, noise, labels).tanh()
+        gap = nets.apply(thetas[1], D, fake.detach(), labels) - nets.apply(thetas[1], D, real, labels)
+        loss = (gap - nets.apply(thetas[1], still, fake, labels)).sum() / n
+        if between is not None:
+            middle = (between * real + (1 - between) * fake.detach()).requires_grad_()
+            answers = nets.apply(thetas[1], D, middle, labels)
+            (slopes,) = torch.autograd.grad(answers.sum(), middle, create_graph=True)
+            excess = (slopes.square().sum(-1) + 1e-12).sqrt() - 1
+            loss = loss + nets.gan.penalty * excess.square().sum() / n
+        return torch.autograd.grad(loss, leaves)

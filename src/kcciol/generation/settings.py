@@ -23,6 +23,8 @@ class GanConfig:
     """Units of the generator's layers, but for the last, which has one for each pixel."""
     critic: tuple[int, ...] = (512, 512, 512)
     """Units of the critic's layers, but for the last, which has one."""
+    strength: float = 10.0
+    """What a label counts for as an input; with 1 it is one input of many, and nearly drowned by the noise."""
     slope: float = 0.2
     """Of the leaky ReLU below zero."""
     penalty: float = 10.0
@@ -32,8 +34,8 @@ class GanConfig:
         sizes = (self.noise, self.labels, *self.generator, *self.critic)
         if min(sizes) < 1 or max(sizes) > 2**14 or not self.generator or not self.critic:
             raise UserError("gan: every size must be between 1 and 16384, and each network needs at least one layer.")
-        if not 0 <= self.slope < 1 or not 0 <= self.penalty < math.inf:
-            raise UserError("gan: slope must be at least 0 and below 1, penalty 0 or more.")
+        if not 0 <= self.slope < 1 or not 0 <= self.penalty < math.inf or not 0 < self.strength < math.inf:
+            raise UserError("gan: slope must be at least 0 and below 1, penalty 0 or more, strength above 0.")
 
 
 @dataclass(frozen=True)

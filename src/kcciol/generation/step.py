@@ -31,10 +31,18 @@ class Images:
         pixels = data.images.flatten(2).to(device)
         return cls(pixels, data.counts.to(device), torch.tensor(labels, device=device))
 
-    def at(self, classes: Tensor, u: Tensor) -> Tensor:
-        """Images (..., pixels), -1..1, of classes (...), which of them by numbers u in [0, 1)."""
-        places = (u * self.counts[classes]).long()
+    def at(self, classes: Tensor, places: Tensor) -> Tensor:
+        """Images (..., pixels), -1..1, of classes (...), by their places there."""
         return self.pixels[classes, places].float() / 127.5 - 1
+
+    def distinct(self, classes: Tensor, u: Tensor, order: Tensor) -> Tensor:
+        """Places (..., n) of different images of classes (..., 1): a class is cut into n parts of which each gives one,
+        by numbers u (..., n) in [0, 1), and the parts come in the order of the numbers `order`."""
+        n = u.shape[-1]
+        part = order.argsort(-1)
+        counts = self.counts[classes]
+        low, high = part * counts // n, (part + 1) * counts // n
+        return low + (u * (high - low)).long()
 
 
 def draw(images: Images, config: TrajectoryConfig, noise: int, seeds: Tensor, time: Tensor) -> Batch:
@@ -44,12 +52,14 @@ def draw(images: Images, config: TrajectoryConfig, noise: int, seeds: Tensor, ti
     keys = keyed(seeds[:, None], time.view(-1, 1), number)  # (M, R)
     size = len(images.pixels)
     chosen = (uniform(keyed(keys, _CLASS), 1) * size).long()  # (M, R, 1)
-    own = uniform(keyed(keys, _OWN), k + config.query)
-    classes = chosen.expand(members, count, k + config.query)
+    n = k + config.query
+    own = uniform(keyed(keys, _OWN), 2 * n)
+    places = images.distinct(chosen, own[..., :n], own[..., n:])
+    classes = chosen.expand(members, count, n)
     others = uniform(keyed(keys, _ANY), 2 * config.remember)
     any_class = (others[..., : config.remember] * size).long()
-    x = images.at(classes, own)
-    remembered = images.at(any_class, others[..., config.remember :])
+    x = images.at(classes, places)
+    remembered = images.at(any_class, (others[..., config.remember :] * images.counts[any_class]).long())
     asked = torch.cat([classes[..., k:], any_class], -1)
     q = config.query + config.remember
     z = normal(keyed(keys, _NOISE), (k + q) * noise).view(members, count, k + q, noise)
