@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +106,15 @@ def test_a_run_that_is_cut_ends_in_the_same_bits(cut: int, tmp_path: Path, monke
     monkeypatch.undo()
     assert torch.equal(train(members, tmp_path / "cut", resume=True, quiet=True), whole)
     assert torch.equal(train(members, tmp_path / "cut", resume=True, quiet=True), whole)  # and again
+
+
+def test_the_end_of_a_phase_is_enough_to_go_on_from(tmp_path: Path) -> None:
+    whole = train([TINY, OTHER], tmp_path / "whole", quiet=True)
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    shutil.copy(tmp_path / "whole" / "members.json", folder)
+    shutil.copy(tmp_path / "whole" / "phase1.safetensors", folder / "checkpoint.safetensors")
+    assert torch.equal(train([TINY, OTHER], folder, resume=True, quiet=True), whole)
 
 
 def test_a_run_that_is_killed_says_each_metric_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,20 +143,20 @@ def _train(kind: Kind, members: Sequence[MemberConfig], out: Path, resume: bool,
 
 def _run_phase(run: Run, number: int, resumed: State | None) -> None:
     """Algorithm 2, over and over."""
+    done = resumed.step if resumed else 0
+    if done == run.members[0].phases[number - 1].steps:
+        return
     fork = Fork.of(run.members, number)
     members, Theta = [run.members[i] for i in fork.firsts], run.Theta[fork.firsts]
     engine, steps = members[0].engine, members[0].phases[number - 1].steps
     lost = torch.zeros(len(members), dtype=torch.bool)
     on_gpu = Theta.is_cuda
     mask = masks(run.net, Theta, members) if any(m.phases[number - 1].lam for m in members) else None
-    step, done = run.kind.step(run.net, members, number, Theta, mask), 0
-    if resumed:
-        done = resumed.step
-        for tensor, name in ((step.m, "m"), (step.v, "v"), (mask, "mask")):
-            if tensor is not None:
-                tensor.copy_(resumed.tensors[name][fork.firsts])
-    if done == steps:
-        return
+    step = run.kind.step(run.net, members, number, Theta, mask)
+    for tensor, name in ((step.m, "m"), (step.v, "v"), (mask, "mask")) if resumed else ():
+        if tensor is not None:
+            assert resumed is not None
+            tensor.copy_(resumed.tensors[name][fork.firsts])
     step.step.fill_(done)
     execute = executor(step, step.state, step.counters, on_gpu and engine.graph)
     run.bar.start(number, done)
