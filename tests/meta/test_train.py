@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +16,13 @@ from typing import Any
 import pytest
 import torch
 
+from kcciol.atomic import held
 from kcciol.config import Config
 from kcciol.data.classset import Splits
 from kcciol.engine import checkpoint
 from kcciol.engine.run_folder import RunFolder
 from kcciol.engine.stop import Stopped
-from kcciol.errors import UserError
+from kcciol.errors import Busy, UserError
 from kcciol.meta.phases import Diverged, train
 from kcciol.meta.step import MetaStep
 from kcciol.values import to_toml
@@ -123,6 +125,38 @@ def test_killed_at_any_step_and_resumed_ends_in_the_same_weights(
     for name in ("phase1", "phase2", "phase3", "checkpoint"):
         assert_same(whole / f"{name}.safetensors", run / f"{name}.safetensors")
     assert without_speed(run) == without_speed(whole)
+
+
+def test_a_run_that_another_process_trains_is_not_even_read(
+    tiny: Config, tiny_data: Splits, whole: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    (run / "checkpoint.safetensors").write_bytes(b"half of one")
+    metrics = (run / "metrics.jsonl").read_text()
+    with held(run / ".lock") as mine:
+        assert mine
+        with pytest.raises(Busy, match="Another process"):
+            train(tiny, tiny_data.base, run, resume=True, quiet=True)
+    assert (run / "metrics.jsonl").read_text() == metrics
+
+
+def test_a_checkpoint_is_read_at_once(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, real = tmp_path / "checkpoint.safetensors", Path.read_bytes
+    shutil.copy(whole / "phase1.safetensors", path)
+
+    def replaced(self: Path) -> bytes:
+        data = real(self)
+        if self == path:  # as another process does that saves a newer one
+            shutil.copy(whole / "phase3.safetensors", path)
+        return data
+
+    monkeypatch.setattr(Path, "read_bytes", replaced)
+    found = checkpoint.load(path)
+    monkeypatch.undo()
+    wanted = checkpoint.load(whole / "phase1.safetensors")
+    assert found.phase == wanted.phase == 1
+    assert all(torch.equal(tensor, wanted.tensors[name]) for name, tensor in found.tensors.items())
 
 
 @pytest.mark.parametrize("reset", ["draw", "all"])

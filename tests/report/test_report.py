@@ -118,6 +118,17 @@ def test_an_error_that_is_not_finite_is_no_small_error(tmp_path: Path) -> None:
     assert "inf" not in "".join(str(c.attributes) for c in page.all("circle"))
 
 
+def test_the_method_itself_comes_first_and_names_are_explained(tmp_path: Path) -> None:
+    (tmp_path / "table1.json").write_text(json.dumps(table1() | {"ours": ["kcciol"]}))
+    page = made(tmp_path)
+    heads_ = [th.text for th in page.by_id("table1").all("table", "cells")[0].all("thead")[0].all("th")]
+    assert [h.removesuffix("note 1") for h in heads_] == ["classes", "kcciol", "scratch", "oml"]
+    text = page.by_id("table1").text
+    assert "the steps of kcciol without either term" in text
+    assert "2 seeds" in text
+    assert "not measured here: 2, 3, 4, 5, 6, 7." in page.text
+
+
 def test_charts_where_rows_are_numbers(page: Node) -> None:
     panels = page.by_id("table1").all("figure", "panel")
     assert [p.all("figcaption")[0].text for p in panels] == ["scratch", "oml", "kcciol"]

@@ -47,11 +47,16 @@ def test_what_a_machine_refuses_is_not_sent_back(tmp_path: Path, monkeypatch: py
 
 
 @needs_ray
-def test_a_cluster_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cluster_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     assert cli.main(["reproduce", "table1", "--runs", str(tmp_path), "--ray", f"127.0.0.1:{port}"]) == 2
     assert "does not answer" in capsys.readouterr().err
+    monkeypatch.setattr("kcciol.reproduce.cluster.JOINING", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(UserError, match="does not behave as a Ray"):
+        _connect(f"127.0.0.1:{mute.getsockname()[1]}")
     with pytest.raises(UserError, match="must be HOST:PORT"):
         _connect("nowhere")

@@ -44,7 +44,8 @@ def measure(name: str, steps: int, device_name: str, say: Callable[[str], None])
     for one in names:
         found[one] = _members(one, steps, device) if _together(one) else _classes(one, steps, device)
         phases = ", ".join(f"{ms:.3f}" for ms in found[one]["ms"])
-        say(f"{one}: {phases} ms a step, {found[one]['recipe_s']:.1f} s in all")
+        together = f", {found[one]['members']} trained together" if found[one]["members"] > 1 else ""
+        say(f"{one}{together}: {phases} ms a step, phase by phase; {found[one]['recipe_s']:.1f} s in all")
     return {"presets": found, "record": record()}
 
 

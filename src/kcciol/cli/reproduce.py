@@ -72,7 +72,7 @@ def reproduce(words: Sequence[str]) -> int:
         raise UserError("--jobs must be at least 1 and --minutes above 0.")
     if not options.seeds or min(options.seeds) < 0 or len(set(options.seeds)) < len(options.seeds):
         raise UserError("--seeds must be one or more different numbers of 0 or more.")
-    if options.gpus < 0:
+    if not 0 <= options.gpus < math.inf:
         raise UserError(f"--gpus is {options.gpus}, but must be 0 or more.")
     parts = runner.studies_of(options.names)
     known = {column for name in parts if name in runner.STUDIES for column in runner.STUDIES[name].columns}

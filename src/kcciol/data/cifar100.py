@@ -53,7 +53,7 @@ def load(config: DataConfig, whole: Whole = WHOLE) -> tuple[ClassSet, ClassSet]:
     if where is None:
         what = f"has no {FOLDER}" if root.is_dir() else "does not exist"
         raise UserError(
-            f"The data root {str(root)!r} {what}: run `kcciol data get cifar100 --root {root}`, or set data.root or "
+            f"The data root {str(root)!r} {what}: run `kcciol data get cifar100 --root {root}`, or set that root or "
             f"KCCIOL_DATA to a folder that holds {LAYOUT}."
         )
     files = [where / part for part in PARTS] if where.is_dir() else [where]

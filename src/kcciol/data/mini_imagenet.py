@@ -82,7 +82,7 @@ def _layout(root: Path, base: Split, novel: Split) -> tuple[Prepare, Path]:
             half = f"has {has.relative_to(root)}, but not {lacks.relative_to(root)}"
     what = half or ("has no mini-ImageNet" if root.is_dir() else "does not exist")
     raise UserError(
-        f"The data root {str(root)!r} {what}, and kcciol cannot download mini-ImageNet: set data.root or KCCIOL_DATA "
+        f"The data root {str(root)!r} {what}, and kcciol cannot download mini-ImageNet: set that root or KCCIOL_DATA "
         f"to a folder that holds {LAYOUT}."
     )
 

@@ -60,7 +60,7 @@ def _found(root: Path, name: str) -> Path:
     if path is None:
         what = f"has no {name}" if root.is_dir() else "does not exist"
         raise UserError(
-            f"The data root {str(root)!r} {what}: run `kcciol data get mnist --root {root}`, or set data.root or "
+            f"The data root {str(root)!r} {what}: run `kcciol data get mnist --root {root}`, or set that root or "
             f"KCCIOL_DATA to a folder that holds {LAYOUT}."
         )
     return path

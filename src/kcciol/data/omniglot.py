@@ -71,7 +71,7 @@ def _list(root: Path, split: Split, stack: ExitStack) -> list[ClassFiles]:
     if path is None:
         what = f"has no {split.name}" if root.is_dir() else "does not exist"
         raise UserError(
-            f"The data root {str(root)!r} {what}: run `kcciol data get omniglot --root {root}`, or set data.root or "
+            f"The data root {str(root)!r} {what}: run `kcciol data get omniglot --root {root}`, or set that root or "
             f"KCCIOL_DATA to a folder that holds {LAYOUT}."
         )
     found = _in_folder(path) if path.is_dir() else _in_zip(path, split.name, root, stack)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load as deserialize
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -78,9 +79,10 @@ def read(path: Path) -> tuple[Any, dict[str, Tensor]]:
     if not path.is_file():
         raise UserError(f"There is no checkpoint {path}.")
     try:
-        with safe_open(path, framework="pt") as file:
-            meta = json.loads((file.metadata() or {}).get("kcciol", "null"))
-            return meta, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        data = path.read_bytes()  # at once: another process may put a newer file in its place meanwhile
+        tensors = deserialize(data)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        return json.loads((header.get("__metadata__") or {}).get("kcciol", "null")), tensors
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"The checkpoint {path} is damaged or truncated ({error}): use another one.") from None
 

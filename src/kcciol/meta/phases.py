@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,11 +67,20 @@ def train(
     if config.data.train_samples:
         base = base.first_samples(config.data.train_samples)
     folder = RunFolder(Path(out), writes=ranks.rank == 0)
-    at, Theta, device = ranks.together(lambda: _begin(config, problem, base, folder, resume, start, ranks))
-    if not resume:
-        folder.create(config, at)
     steps = tuple(phase.steps for phase in config.phases)
-    with folder.locked(), TrainingBar(steps, quiet or not folder.writes) as bar, watch_signals() as stop:
+    with contextlib.ExitStack() as stack:
+
+        def begin() -> tuple[Checkpoint, Tensor, torch.device]:
+            if resume and (folder.path / "config.toml").exists():  # first of all: where it stands must not change
+                stack.enter_context(folder.locked())
+            return _begin(config, problem, base, folder, resume, start, ranks)
+
+        at, Theta, device = ranks.together(begin)
+        if not resume:
+            folder.create(config, at)
+            stack.enter_context(folder.locked())
+        bar = stack.enter_context(TrainingBar(steps, quiet or not folder.writes))
+        stop = stack.enter_context(watch_signals())
         folder.rewind_metrics(at.phase, at.step)
         Theta = ranks.first(Theta).to(device)  # the same on all, to the bit, and not before the folder is ready
         run = Run(config, problem, base, folder, Theta, bar, stop, ranks)

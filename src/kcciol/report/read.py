@@ -294,7 +294,8 @@ def _image(folder: Path, name: str) -> tuple[bytes, str]:
         image = (folder / name).read_bytes()
     except (OSError, ValueError) as error:
         raise Unfit(f"{name!r} cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    if not image.startswith(b"\x89PNG\r\n\x1a\n") if name.endswith(".png") else b"<svg" not in image:
+    whole = image.startswith(b"\x89PNG\r\n\x1a\n") and b"IEND" in image[-12:]
+    if not whole if name.endswith(".png") else b"<svg" not in image:
         raise Unfit(f"{name!r} is not a {Path(name).suffix[1:].upper()} image")
     return image, IMAGES[Path(name).suffix]
 

@@ -95,7 +95,7 @@ def section(table: Table, anchor: str) -> Html:
     """The whole section."""
     view = View(table, anchor)
     parts = [part for grid in table.grids for part in _grid(view, grid)]
-    about = [table.metric, "lower is better" if table.lower else "", INTERVAL]
+    about = [table.metric, "lower is better" if table.lower else "", _seeds(table), INTERVAL]
     about.append("the stronger a tint, the better" if any(grid.plain for grid in table.grids) else "")
     return el(
         "section",
@@ -104,10 +104,21 @@ def section(table: Table, anchor: str) -> Html:
         _legend(table),
         *parts,
         _notes(view),
+        _names(table),
         _every_number(view),
         how_measured(table.about),
         id=anchor,
     )
+
+
+def _seeds(table: Table) -> str:
+    """How many trainings the columns have."""
+    seeds = table.about.get("seeds")
+    each = {len(s) for s in seeds.values() if isinstance(s, list)} if isinstance(seeds, dict) else set()
+    if not each:
+        return ""
+    few, many = min(each), max(each)
+    return f"{few} to {many} seeds" if few < many else "1 seed" if many == 1 else f"{many} seeds"
 
 
 def _legend(table: Table) -> Html:
@@ -126,9 +137,10 @@ def _grid(view: View, grid: Grid) -> list[Html]:
     parts = []
     if grid.group:
         parts.append(el("h3", f"{view.table.groups or 'group'}: {grid.group}"))
-    if grid.paired:
-        parts.append(_matrix(view, grid, grid.paired, list(grid.rows)))
-    drawn = charts(grid, grid.paired or grid.plain, view.digits)
+    ours = sorted(grid.paired, key=lambda column: not view.table.aims_at(column))  # the method itself comes first
+    if ours:
+        parts.append(_matrix(view, grid, ours, list(grid.rows)))
+    drawn = charts(grid, ours or grid.plain, view.digits)
     if drawn:
         parts += [_chart_legend(view, grid), drawn]
     rows = [row for row, cells in grid.rows.items() if any(c in cells for c in grid.plain)]
@@ -288,6 +300,46 @@ def _every_number(view: View) -> Html:
 
 def _listed(known: dict[str, str], without: dict[str, str]) -> str:
     return "; ".join(f"{key}: {value}" for key, value in known.items() if key not in without)
+
+
+NAMES = {
+    "scratch": "all of a random network learns online",
+    "pretrained": "supervised training on the base classes",
+    "srnn": "supervised training with sparse features",
+    "mrcl": "meta-learned, rows of W never reset",
+    "maml-rep": "meta-learned, the images of a trajectory learned together",
+    "oml": "meta-learned: the paper's phase 1",
+    "anml": "meta-learned with a second network that gates the features; newer than the paper",
+    "kcciol": "the method, with the settings of our preset",
+    "kcciol-paper": "the method, with the printed settings",
+    "kcciol-phase1": "kcciol where its phase 1 ends",
+    "kcciol-phase2": "kcciol where its phase 2 ends",
+    "kcciol-o": "kcciol, but phase 3 holds all parameters instead of the important half",
+    "kcciol-o-plain": "kcciol-o, but without the l1 term in phase 2",
+    "control": "the steps of kcciol without either term",
+    "gamma0": "kcciol without the l1 term of phase 2",
+    "lambda0": "kcciol without the constraint of phase 3",
+    "standard": "a supervised network, all of which learns online",
+    "pretraining": "a supervised network, of which the head learns",
+    "ncm": "the nearest class mean",
+    "gaussian": "a Bayesian Gaussian for each class",
+    "slda": "streaming linear discriminant analysis",
+    "ridge": "ridge regression on random features",
+    "-first": "with first-order gradients",
+    "-same": "with the trajectories and steps of kcciol",
+    "+ ncm": "with class means as the head; pixels + ncm and untrained + ncm are floors",
+    "+ gaussian": "with a Bayesian Gaussian for each class as the head",
+}
+
+
+def _names(table: Table) -> Html:
+    """What rows and columns are, those that are known."""
+    every = [name for grid in table.grids for name in (*grid.columns, *grid.rows)]
+    used = {
+        n: words for n, words in NAMES.items() if n in every or (n[0] in "-+" and any(e.endswith(n) for e in every))
+    }
+    pairs = [piece for name, words in used.items() for piece in (el("dt", name), el("dd", words))]
+    return el("details", el("summary", "What the names mean"), el("dl", *pairs)) if used else Html("")
 
 
 def _notes(view: View) -> Html:

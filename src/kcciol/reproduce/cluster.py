@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kcciol.reproduce.runner import Group, Plan
 
 PATIENCE = 5.0  # seconds for the cluster to answer
+JOINING = 60.0  # seconds to become a part of it
 REFUSED = 2  # exit code: what lies there was made with other settings, and is none of this plan's
 
 
@@ -95,9 +97,21 @@ def _connect(address: str) -> Any:
             socket.create_connection((host, int(port)), PATIENCE).close()
         except OSError as error:
             raise UserError(f"The Ray cluster at {address} does not answer ({error}): is it up, is that it?") from None
+        _try_joining(address)
     try:
         ray.init(address=None if address == "local" else address, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, OSError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"The Ray cluster at {address} cannot be used ({first}).") from None
     return ray
+
+
+def _try_joining(address: str) -> None:
+    """What answers there may be something else, and Ray would wait for its word for ever: another process tries."""
+    words = [sys.executable, "-c", "import ray, sys; ray.init(sys.argv[1], log_to_driver=False)", address]
+    try:
+        subprocess.run(words, capture_output=True, timeout=JOINING, check=False)
+    except subprocess.TimeoutExpired:
+        raise UserError(
+            f"What answers at {address} does not behave as a Ray cluster does: is that its address?"
+        ) from None

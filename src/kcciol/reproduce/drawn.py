@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kcciol.atomic import replacing, write_json
-from kcciol.reproduce.frames import REHEARSAL, is_rehearsal
+from kcciol.reproduce.frames import REHEARSAL, is_rehearsal, trained_with
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Drawn:
             "numbers": dict(self.numbers),
             "seeds": self.seeds,
             "data": self.data,
-            "settings": {column: results[0]["config"] for column, results in self.results.items()},
+            "settings": {column: trained_with(results[0]["config"]) for column, results in self.results.items()},
             "record": {column: results[0]["record"] for column, results in self.results.items()},
         }
         if self._picture(path.with_suffix(".png")):

@@ -72,12 +72,18 @@ def rehearsed(table: dict[str, Any]) -> dict[str, Any]:
     return table | about | {"rows": {row: cells for row, cells in rows.items() if cells}}
 
 
+def trained_with(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a training: without its seed, and without how the preset would be evaluated, which a table is
+    not; each cell says how it was."""
+    return {k: v for k, v in config.items() if k not in ("seed", "evaluation")}
+
+
 def believe(found: Found) -> dict[str, Any]:
     """Settings, record and time of each column."""
     first = {column: next(iter(cells.values())) for column, cells in found.items()}
     return {
         "seeds": {column: [r["config"]["seed"] for r in results] for column, results in first.items()},
-        "settings": {column: results[0]["config"] for column, results in first.items()},
+        "settings": {column: trained_with(results[0]["config"]) for column, results in first.items()},
         "record": {column: results[0]["record"] for column, results in first.items()},
         "training_seconds": {c: [r["trained_seconds"] or None for r in results] for c, results in first.items()},
         "seconds": {

@@ -100,10 +100,10 @@ class Group:
                 failed.append(error)
             except Exception as error:
                 traceback.print_exc()
-                failed.append(UserError(f"{column} failed ({type(error).__name__}: {error})"))
+                failed.append(UserError(f"{column} failed ({type(error).__name__}: {error})."))
         if failed:
             kind = Busy if all(isinstance(error, Busy) for error in failed) else UserError
-            raise kind("; ".join(dict.fromkeys(map(str, failed))))
+            raise kind(" ".join(dict.fromkeys(map(str, failed))))
 
     def trained(self, plan: Plan) -> bool:
         """Whether there is nothing left to train for its first column."""
@@ -281,10 +281,11 @@ def check(plan: Plan) -> None:
         if name in WHOLES:
             WHOLES[name].check(plan.where, seeds_there(plan, name))
     for study in (STUDIES[name] for name in plan.parts if name in STUDIES):
+        every = replace(plan, parts={study.name: tuple(study.parts)})  # all are read when the tables are written
         for column in study.columns:
             for seed in seeds_there(plan, study.name):
                 bench = Bench(study, column, seed, plan.where)
-                for path, _, _, cell in cells(plan, study, column, seed):
+                for path, _, _, cell in cells(every, study, column, seed):
                     if path.exists():
                         check_cell(path, read(path), bench, cell)
 

@@ -24,7 +24,7 @@ from kcciol.regression.network import Network
 from kcciol.regression.pretrain import pretrain
 from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
 from kcciol.regression.train import load, train
-from kcciol.reproduce.frames import judged, paper
+from kcciol.reproduce.frames import judged, paper, trained_with
 from kcciol.reproduce.study import Where, refuse_other, run_of
 from kcciol.values import to_dict
 
@@ -218,7 +218,7 @@ def tables(where: Where, seeds: Sequence[int]) -> dict[str, Any]:
             "lower_is_better": True,
             "notes": {column: note for column, note in NOTES.items() if column in found},
             "rows": rows,
-            "settings": {column: results[0]["config"] for column, results in found.items()},
+            "settings": {column: trained_with(results[0]["config"]) for column, results in found.items()},
             "record": {column: results[0]["record"] for column, results in found.items()},
             "seeds": {column: [r["config"]["seed"] for r in results] for column, results in found.items()},
         }

@@ -9,6 +9,7 @@ from typing import Any
 
 from kcciol.atomic import write_json
 from kcciol.errors import UserError
+from kcciol.reproduce.drawn import Drawn
 from kcciol.reproduce.frames import Found, is_rehearsal, rehearsed
 from kcciol.reproduce.runner import STUDIES, WHOLES, Plan, cells, check_cell, read, seeds_there
 from kcciol.reproduce.study import Bench, Study
@@ -36,14 +37,13 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> tuple[list[Path], lis
     out.mkdir(parents=True, exist_ok=True)
     for name in plan.parts:
         spent = _spent(plan, name, seconds)
-        if name in WHOLES:
-            seeds, whole = seeds_there(plan, name), WHOLES[name]
-            made = whole.tables(plan.where, seeds)
-            drawn = whole.draw(plan.where, seeds) if whole.draw is not None else []
-        else:
-            found, draw = gather(plan, STUDIES[name]), STUDIES[name].draw
-            made = STUDIES[name].frames(found)
-            drawn = draw(found) if draw is not None else []
+        try:
+            made, drawn = _made_of(plan, name)
+        except (KeyError, TypeError, IndexError) as error:
+            raise UserError(
+                f"A cell of {name} in {plan.where.runs / 'cells'} is not whole ({type(error).__name__}: {error}): move "
+                "it away, and it is made again."
+            ) from None
         for figure in drawn:
             if gone := figure.lost(out / "figures"):
                 left.append(_left(out / "figures" / f"{figure.name}.json", "columns or seeds", gone))
@@ -58,6 +58,15 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> tuple[list[Path], lis
                 write_json(path, new)
                 written.append(path)
     return written, left
+
+
+def _made_of(plan: Plan, name: str) -> tuple[dict[str, Any], list[Drawn]]:
+    """The tables and figures of an experiment, from all of its cells that are there."""
+    if name in WHOLES:
+        seeds, whole = seeds_there(plan, name), WHOLES[name]
+        return whole.tables(plan.where, seeds), whole.draw(plan.where, seeds) if whole.draw is not None else []
+    found, draw = gather(plan, STUDIES[name]), STUDIES[name].draw
+    return STUDIES[name].frames(found), draw(found) if draw is not None else []
 
 
 def _left(path: Path, what: str, gone: list[str]) -> str:
