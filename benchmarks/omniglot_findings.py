@@ -176,7 +176,8 @@ def claims(one: Rows, five: Rows, six: Rows, heads: dict[str, Rows]) -> list[str
     if {"kcciol-o", "kcciol"} <= row.keys():
         lines.append(
             "- **Holding the important part of the weights is better than holding all (KCCIOL-o).** "
-            f"{verdict(both(one, 'kcciol', 'kcciol-o'))}: by {over(one, 'kcciol', 'kcciol-o')}."
+            f"{verdict(both(one, 'kcciol', 'kcciol-o'))}: by {over(one, 'kcciol', 'kcciol-o')}. (Both after the l1 "
+            'term; the paper\'s KCCIOL-o is "without knowledge transfer", which may mean without that term too.)'
         )
     paired = [cells for rows in (five, six) for cells in rows.values() if {"kcciol", "pretraining"} <= cells.keys()]
     if paired:

@@ -15,6 +15,7 @@ from kcciol.report import write
 from kcciol.report.page import device_seconds
 from kcciol.report.read import Cell, read, verdict
 from kcciol.report.table import tally
+from kcciol.representations import REPRESENTATIONS
 from tests.report.example import NASTY, RECORD, cell, heads, printed, results_folder, table1
 from tests.report.parsed import Node, cells, chips, folder_of, made, parse
 
@@ -124,7 +125,7 @@ def test_the_method_itself_comes_first_and_names_are_explained(tmp_path: Path) -
     heads_ = [th.text for th in page.by_id("table1").all("table", "cells")[0].all("thead")[0].all("th")]
     assert [h.removesuffix("note 1") for h in heads_] == ["classes", "kcciol", "scratch", "oml"]
     text = page.by_id("table1").text
-    assert "the steps of kcciol without either term" in text
+    assert REPRESENTATIONS["control"].what in text
     assert "2 seeds" in text
     assert "not measured here: 2, 3, 4, 5, 6, 7." in page.text
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from kcciol.report.chart import charts, numeric, spread_out
 from kcciol.report.markup import Html, el, join
+from kcciol.report.names import explained
 from kcciol.report.read import PAPER, Cell, Grid, Table, records_in, verdict
 from kcciol.report.words import digits_of, duration, fixed, number, printed, signed, size, some, spoken
 
@@ -302,44 +303,11 @@ def _listed(known: dict[str, str], without: dict[str, str]) -> str:
     return "; ".join(f"{key}: {value}" for key, value in known.items() if key not in without)
 
 
-NAMES = {
-    "scratch": "all of a random network learns online",
-    "pretrained": "supervised training on the base classes",
-    "srnn": "supervised training with sparse features",
-    "mrcl": "meta-learned, rows of W never reset",
-    "maml-rep": "meta-learned, the images of a trajectory learned together",
-    "oml": "meta-learned: the paper's phase 1",
-    "anml": "meta-learned with a second network that gates the features; newer than the paper",
-    "kcciol": "the method, with the settings of our preset",
-    "kcciol-paper": "the method, with the printed settings",
-    "kcciol-phase1": "kcciol where its phase 1 ends",
-    "kcciol-phase2": "kcciol where its phase 2 ends",
-    "kcciol-o": "kcciol, but phase 3 holds all parameters instead of the important half",
-    "kcciol-o-plain": "kcciol-o, but without the l1 term in phase 2",
-    "control": "the steps of kcciol without either term",
-    "gamma0": "kcciol without the l1 term of phase 2",
-    "lambda0": "kcciol without the constraint of phase 3",
-    "standard": "a supervised network, all of which learns online",
-    "pretraining": "a supervised network, of which the head learns",
-    "ncm": "the nearest class mean",
-    "gaussian": "a Bayesian Gaussian for each class",
-    "slda": "streaming linear discriminant analysis",
-    "ridge": "ridge regression on random features",
-    "-first": "with first-order gradients",
-    "-same": "with the trajectories and steps of kcciol",
-    "+ ncm": "with class means as the head; pixels + ncm and untrained + ncm are floors",
-    "+ gaussian": "with a Bayesian Gaussian for each class as the head",
-}
-
-
 def _names(table: Table) -> Html:
     """What rows and columns are, those that are known."""
-    every = [name for grid in table.grids for name in (*grid.columns, *grid.rows)]
-    used = {
-        n: words for n, words in NAMES.items() if n in every or (n[0] in "-+" and any(e.endswith(n) for e in every))
-    }
-    pairs = [piece for name, words in used.items() for piece in (el("dt", name), el("dd", words))]
-    return el("details", el("summary", "What the names mean"), el("dl", *pairs)) if used else Html("")
+    known = explained(name for grid in table.grids for name in (*grid.columns, *grid.rows))
+    pairs = [piece for name, words in known.items() for piece in (el("dt", name), el("dd", words))]
+    return el("details", el("summary", "What the names mean"), el("dl", *pairs)) if known else Html("")
 
 
 def _notes(view: View) -> Html:

@@ -10,7 +10,7 @@ from kcciol.compare import Trained
 from kcciol.config import Config
 from kcciol.reproduce import cells, figures, frames
 from kcciol.reproduce.drawn import Drawn
-from kcciol.reproduce.study import Cell, Column, Sizes, Study
+from kcciol.reproduce.study import Cell, Column, Sizes, Study, masked
 
 
 def printed(*alphas: float) -> Callable[[Config], Config]:
@@ -25,11 +25,6 @@ def printed(*alphas: float) -> Callable[[Config], Config]:
         return replace(config, trajectory=trajectory, meta=replace(config.meta, reset=reset), **phases)
 
     return change
-
-
-def hold_all(config: Config) -> Config:
-    """Phase 3 holds all parameters."""
-    return replace(config, mask=replace(config.mask, delta=1.0))
 
 
 def columns_of(preset: str, change: Callable[[Config], Config]) -> dict[str, Column]:
@@ -49,7 +44,7 @@ def columns_of(preset: str, change: Callable[[Config], Config]) -> dict[str, Col
         "kcciol-phase2": Column(preset, "kcciol", after=("kcciol", 2), phase=2),
         "kcciol-o": Column(preset, "kcciol-o", after=("kcciol", 2)),
         "control": Column(preset, "control", after=("kcciol", 1)),
-        "kcciol-o-plain": Column(preset, "gamma0", hold_all, after=("control", 2)),
+        "kcciol-o-plain": Column(preset, "gamma0", masked(1.0), after=("control", 2)),
     }
 
 

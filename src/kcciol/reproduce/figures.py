@@ -234,11 +234,11 @@ def constrained(found: Mapping[str, Mapping[str, list[dict[str, Any]]]], name: s
     if not rows or any(len(row) < 2 for row in rows.values()):
         return []
     several = len(next(iter(results.values())))
+    plain = "; kcciol-o-plain: all of them, after a phase 2 without the l1 term" if "kcciol-o-plain" in results else ""
     caption = (
         "Accuracy on held-out images of novel classes. Phase 3 holds the important half of the parameters (kcciol) or "
-        "all of them (kcciol-o) after the same phases 1 and 2; kcciol-o-plain holds all of them after a phase 2 "
-        f"without the l1 term. Bars are 95 % intervals over the streams of {several} trainings each; how much these "
-        "differ is in the table."
+        f"all of them (kcciol-o) after the same phases 1 and 2{plain}. Bars are 95 % intervals over the streams of "
+        f"{several} trainings each; how much these differ is in the table."
     )
     numbers = {f"{c}, {n} classes": cell["mean"] for n, row in rows.items() for c, cell in row.items()}
     kept = ("mean", "ci95", "n", "by_seed")

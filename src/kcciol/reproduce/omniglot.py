@@ -9,7 +9,7 @@ from typing import Any
 from kcciol.compare import Trained
 from kcciol.config import Config, preset
 from kcciol.reproduce import cells, figures, frames
-from kcciol.reproduce.study import Cell, Column, Sizes, Study
+from kcciol.reproduce.study import Cell, Column, Sizes, Study, masked
 
 CLASSES = (10, 50, 100, 150, 200, 600)
 HELD_OUT = 100
@@ -25,11 +25,6 @@ def together(config: Config) -> Config:
     ours = preset("omniglot")
     meta = replace(config.meta, relabel=False, reset=ours.meta.reset)
     return replace(config, trajectory=ours.trajectory, meta=meta, phase1=replace(ours.phase1, steps=ours.total_steps))
-
-
-def masked(delta: float) -> Callable[[Config], Config]:
-    """Phase 3 holds this share of the parameters."""
-    return lambda config: replace(config, mask=replace(config.mask, delta=delta))
 
 
 COLUMNS = {

@@ -114,6 +114,11 @@ class Where:
     """A rehearsal on drawn characters: a small net, few steps; its numbers mean nothing."""
 
 
+def masked(delta: float) -> Callable[[Config], Config]:
+    """A column's change: phase 3 holds this share of the parameters."""
+    return lambda config: replace(config, mask=replace(config.mask, delta=delta))
+
+
 def tiny_sizes(sizes: Sizes) -> Sizes:
     return replace(sizes, classes=(3, 6), train_samples=5, test_samples=3, held_out=8, trajectories=2)
 

@@ -143,7 +143,7 @@ def _train(kind: Kind, members: Sequence[MemberConfig], out: Path, resume: bool,
 
 def _run_phase(run: Run, number: int, resumed: State | None) -> None:
     """Algorithm 2, over and over."""
-    done = resumed.step if resumed else 0
+    done = resumed.step if resumed is not None else 0
     if done == run.members[0].phases[number - 1].steps:
         return
     fork = Fork.of(run.members, number)
@@ -153,10 +153,10 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
     on_gpu = Theta.is_cuda
     mask = masks(run.net, Theta, members) if any(m.phases[number - 1].lam for m in members) else None
     step = run.kind.step(run.net, members, number, Theta, mask)
-    for tensor, name in ((step.m, "m"), (step.v, "v"), (mask, "mask")) if resumed else ():
-        if tensor is not None:
-            assert resumed is not None
-            tensor.copy_(resumed.tensors[name][fork.firsts])
+    if resumed is not None:
+        for tensor, name in ((step.m, "m"), (step.v, "v"), (mask, "mask")):
+            if tensor is not None:
+                tensor.copy_(resumed.tensors[name][fork.firsts])
     step.step.fill_(done)
     execute = executor(step, step.state, step.counters, on_gpu and engine.graph)
     run.bar.start(number, done)
