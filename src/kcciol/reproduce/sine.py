@@ -28,14 +28,16 @@ from kcciol.reproduce.frames import judged, paper, trained_with
 from kcciol.reproduce.study import Where, refuse_other, run_of
 from kcciol.values import to_dict
 
-PAPER = replace(regression_preset("sine"), milestones=regression_preset("sine-literal").milestones)
+OWN = regression_preset("sine")
+PAPER = replace(regression_preset("sine-literal"), sine=OWN.sine)
 RUNS, SEARCH_RUNS = 50, 10
 RATES = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 
 
-def constant(config: RegressionConfig) -> RegressionConfig:
-    """beta stays as it is in phase 1, instead of falling to 2.7e-6 within 3500 steps."""
-    return replace(config, milestones=())
+def own(config: RegressionConfig) -> RegressionConfig:
+    """The outer rates of preset sine: in phase 1 a constant one, instead of falling to 2.7e-6 within 3500 steps."""
+    phases = {f"phase{i}": replace(getattr(config, f"phase{i}"), beta=p.beta) for i, p in enumerate(OWN.phases, 1)}
+    return replace(config, milestones=OWN.milestones, **phases)
 
 
 def control(config: RegressionConfig) -> RegressionConfig:
@@ -46,9 +48,8 @@ def control(config: RegressionConfig) -> RegressionConfig:
 
 MEMBERS: dict[str, Callable[[RegressionConfig], RegressionConfig]] = {
     "kcciol-paper": lambda config: config,
-    "control-paper": control,
-    "kcciol": constant,
-    "control": lambda config: control(constant(config)),
+    "kcciol": own,
+    "control": lambda config: control(own(config)),
 }
 
 
@@ -60,10 +61,9 @@ def variants(config: RegressionConfig, seeds: Sequence[int]) -> dict[tuple[str, 
 # columns of the table: a member at the end of a phase
 COLUMNS = {
     "kcciol-phase1": ("kcciol", 1),
-    "mrcl": ("control-paper", 1),
+    "mrcl": ("kcciol-paper", 1),
     "oml": ("control", 1),
     "kcciol-paper": ("kcciol-paper", 3),
-    "control-paper": ("control-paper", 3),
     "kcciol-phase2": ("kcciol", 2),
     "kcciol": ("kcciol", 3),
     "control": ("control", 3),
@@ -106,32 +106,43 @@ def make(where: Where, seeds: Sequence[int]) -> None:
     sizes = TINY if where.tiny else Sizes()
     check(where, seeds)
     seeds = [seed for seed in sorted(seeds) if not all(path.exists() for path in paths(where, [seed]))]
-    if not seeds:
-        return
-    device = pick_device(sizes.config.engine.device)
     if wanted := [seed for seed in seeds if not all(path_of(where, c, seed).exists() for c in COLUMNS)]:
-        folder, there = run_of(where.runs / "sine", wanted)
-        together = variants(sizes.config, there)
-        names, members = list(together), list(together.values())
-        began = time.monotonic()
-        train(members, folder, (folder / "members.json").exists(), quiet=True)
-        print(f"sine: {len(members)} members trained in {time.monotonic() - began:.1f} s", flush=True)
-        for column, (name, phase) in COLUMNS.items():
-            Theta = load(folder / f"phase{phase}.safetensors")[1].tensors["Theta"].to(device)
-            for seed in wanted:
-                one = names.index((name, seed))
-                measure(where, column, members[one], Theta[one], sizes)
-    if every := [(c, seed) for c in SUPERVISED for seed in seeds if not path_of(where, c, seed).exists()]:
-        Theta = pretrain(
-            sizes.config.net,
-            sizes.config.sine,
-            [seed for _, seed in every],
-            [SUPERVISED[c] for c, _ in every],
-            sizes.pretraining,
-            device=device,
-        )
-        for i, (column, seed) in enumerate(every):
-            measure(where, column, replace(sizes.config, seed=seed), Theta[i], sizes)
+        meta_learned(where, wanted, sizes)
+    if seeds:
+        supervised(where, seeds, sizes)
+
+
+def meta_learned(where: Where, seeds: Sequence[int], sizes: Sizes) -> None:
+    """All members of these seeds, trained together."""
+    folder, there = run_of(where.runs / "sine", seeds)
+    together = variants(sizes.config, there)
+    names, members = list(together), list(together.values())
+    began = time.monotonic()
+    train(members, folder, (folder / "members.json").exists(), quiet=True)
+    print(f"sine: {len(members)} members trained in {time.monotonic() - began:.1f} s", flush=True)
+    device = pick_device(sizes.config.engine.device)
+    for column, (name, phase) in COLUMNS.items():
+        Theta = load(folder / f"phase{phase}.safetensors")[1].tensors["Theta"].to(device)
+        for seed in seeds:
+            one = names.index((name, seed))
+            measure(where, column, members[one], Theta[one], sizes)
+
+
+def supervised(where: Where, seeds: Sequence[int], sizes: Sizes) -> None:
+    """The rivals that are not meta-learned."""
+    every = [(c, seed) for c in SUPERVISED for seed in seeds if not path_of(where, c, seed).exists()]
+    if not every:
+        return
+    Theta = pretrain(
+        sizes.config.net,
+        sizes.config.sine,
+        [seed for _, seed in every],
+        [SUPERVISED[c] for c, _ in every],
+        sizes.pretraining,
+        device=pick_device(sizes.config.engine.device),
+    )
+    for i, (column, seed) in enumerate(every):
+        measure(where, column, replace(sizes.config, seed=seed), Theta[i], sizes)
 
 
 def check(where: Where, seeds: Sequence[int]) -> None:
