@@ -51,7 +51,7 @@ def table1() -> dict[str, Any]:
         "training_seconds": {"oml": [100.0, 110.0]},
         "seconds": {"oml": {"adam": [1.0, 2.0]}},
         "device_seconds": [{"seconds": 600.0, "jobs": 2}],
-        "notes": {"oml": "Two readings of the reset were tried."},
+        "notes": {"oml": "Two readings of the reset were tried, `draw` and `zero`."},
     }
 
 

@@ -173,13 +173,16 @@ def test_the_mouse_opens_a_box_and_pressing_keeps_it(browser: Browser, page: Pat
     assert browser.console == []
 
 
-def test_it_prints_and_unfolds_for_it(browser: Browser, page: Path) -> None:
+def test_it_prints_what_is_unfolded(browser: Browser, page: Path) -> None:
     browser.open(page, 1280)
     pdf = base64.b64decode(browser.ask("Page.printToPDF", printBackground=True)["data"])
     assert pdf.startswith(b"%PDF")
     assert len(pdf) > 10_000
-    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert browser.evaluate("[...document.querySelectorAll('details.print')].every(d => d.open)")
-    browser.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert not browser.evaluate("[...document.querySelectorAll('details.print')].some(d => d.open)")
+    browser.ask("Emulation.setEmulatedMedia", media="print")
+    shown = "[...document.querySelectorAll('details')].filter(d => getComputedStyle(d).display !== 'none').length"
+    assert browser.evaluate("document.querySelectorAll('details').length > 1")
+    assert browser.evaluate(shown) == 0
+    browser.evaluate("document.querySelector('details').open = true")
+    assert browser.evaluate(shown) == 1
+    browser.ask("Emulation.setEmulatedMedia", media="")
     assert browser.console == []

@@ -101,7 +101,9 @@ def test_settings_that_differ_stand_apart(page: Node) -> None:
 
 def test_notes_are_linked(page: Node) -> None:
     (link,) = page.by_id("table1").all("sup")[0].all("a")
-    assert "Two readings" in page.by_id((link.attributes["href"] or "").removeprefix("#")).text
+    note = page.by_id((link.attributes["href"] or "").removeprefix("#"))
+    assert note.text == "oml: Two readings of the reset were tried, draw and zero."
+    assert [name.text for name in note.all("code")] == ["draw", "zero"]
 
 
 def test_an_error_that_is_not_finite_is_no_small_error(tmp_path: Path) -> None:

@@ -20,10 +20,3 @@ for (const button of document.querySelectorAll("button[popovertarget]")) {
   });
   box.addEventListener("toggle", (event) => { if (event.newState === "closed") pressed = false; });
 }
-// Paper cannot be unfolded: what is meant for it is open while printing.
-let opened = [];
-addEventListener("beforeprint", () => {
-  opened = [...document.querySelectorAll("details.print:not([open])")];
-  for (const part of opened) part.open = true;
-});
-addEventListener("afterprint", () => { for (const part of opened) part.open = false; });

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -282,7 +283,7 @@ def _printed(paper: Cell) -> str:
 
 
 def _every_number(view: View) -> Html:
-    """The same as in the boxes, as one long table: for the keyboard, and for paper."""
+    """The same as in the boxes, as one long table: for the keyboard, and, when it is unfolded, for paper."""
     own = [(grid, *found) for grid in view.table.grids for found in grid.own()]
     known = [facts(view.table, column, ours) for _, _, column, ours in own]
     shared = {k: v for k, v in known[0].items() if all(part.get(k) == v for part in known)} if len(known) > 1 else {}
@@ -296,7 +297,7 @@ def _every_number(view: View) -> Html:
     table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="every")
     summary = el("summary", f"Every number with its n, seeds, settings, memory and time ({len(lines)})")
     same = el("p", "All of them: ", _listed(shared, {}), ".") if shared else ""
-    return el("details", summary, same, el("div", table, class_="scroll"), class_="print") if own else Html("")
+    return el("details", summary, same, el("div", table, class_="scroll")) if own else Html("")
 
 
 def _listed(known: dict[str, str], without: dict[str, str]) -> str:
@@ -310,10 +311,15 @@ def _names(table: Table) -> Html:
     return el("details", el("summary", "What the names mean"), el("dl", *pairs)) if known else Html("")
 
 
+def _marked(text: str) -> Html:
+    """Plain text in which names stand between backticks."""
+    return join(el("code", part) if i % 2 else part for i, part in enumerate(re.split("`([^`]+)`", text)))
+
+
 def _notes(view: View) -> Html:
     """What was tried where the paper's number is not reached."""
     items = [
-        el("li", el("strong", name), ": " if name else "", text, id=f"{view.anchor}-note{i}")
+        el("li", el("strong", name), ": " if name else "", _marked(text), id=f"{view.anchor}-note{i}")
         for i, (name, text) in enumerate(view.table.notes.items(), 1)
     ]
     return el("div", el("h3", "Notes"), el("ol", *items), class_="notes") if items else Html("")
