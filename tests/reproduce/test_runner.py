@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import torch
 from kcciol import cli, evaluation
 from kcciol.atomic import held
 from kcciol.config import Config
+from kcciol.engine import checkpoint
 from kcciol.errors import UserError
 from kcciol.meta import phases
 from kcciol.representation import load
@@ -253,6 +256,25 @@ def test_a_cell_that_fails_costs_no_other_of_its_column_or_family(
     assert not list(tmp_path.glob("**/cells/**/*.lock"))
 
 
+def test_a_full_disk_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: Path, value: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(runner, "write_json", full)
+    assert make(plan(tmp_path, "heads", columns=("kcciol",))) == ["omniglot, kcciol, seed 0"]
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    assert "Traceback" not in said
+    monkeypatch.undo()
+    monkeypatch.setattr(checkpoint, "write", lambda path, *more: full(path, more))
+    assert make(plan(tmp_path, "heads", columns=("oml",))) == ["omniglot, oml, seed 0"]
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    assert said.count("\n") == 1
+
+
 def test_a_training_that_fails_costs_no_other_of_its_family(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -320,7 +342,7 @@ def test_another_seed_trains_no_other_again(tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
     runner.WHOLES["sine"].make(where, (1, 0))
     said = capsys.readouterr().out
-    assert "sine: 4 members trained" in said
+    assert "sine: 3 members trained" in said
     assert "seed 0" not in said
 
 

@@ -98,6 +98,8 @@ class Group:
                 raise
             except UserError as error:
                 failed.append(error)
+            except OSError as error:  # such as a full disk
+                failed.append(UserError(f"{column} failed ({error})."))
             except Exception as error:
                 traceback.print_exc()
                 failed.append(UserError(f"{column} failed ({type(error).__name__}: {error})."))
@@ -210,7 +212,7 @@ def make(plan: Plan) -> list[str]:
             group.make(plan)
         except (Stopped, KeyboardInterrupt):
             raise
-        except UserError as error:
+        except (UserError, OSError) as error:
             print(f"{group}: {error}", file=sys.stderr, flush=True)
             if not isinstance(error, Busy):  # else it will be there when that process is done
                 failed.append(str(group))
@@ -249,7 +251,7 @@ def make_column(plan: Plan, study: Study, column: str, seed: int) -> None:
             try:
                 if not path.exists():  # or has just made it
                     make_cell(path, bench, cell, f"{study.name}, {column}, seed {seed}, {part}, {name}")
-            except UserError as error:
+            except (UserError, OSError) as error:
                 failed.append(error)
             except Exception as error:  # one cell's failure must not cost the others
                 traceback.print_exc()
@@ -257,7 +259,8 @@ def make_column(plan: Plan, study: Study, column: str, seed: int) -> None:
             finally:
                 lock.unlink(missing_ok=True)
     if failed:
-        words = dict.fromkeys(str(e) if isinstance(e, UserError) else f"{type(e).__name__}: {e}" for e in failed)
+        plain = (UserError, OSError)
+        words = dict.fromkeys(str(e) if isinstance(e, plain) else f"{type(e).__name__}: {e}" for e in failed)
         raise UserError(f"{len(failed)} cells of {column} failed ({'; '.join(words)})")
 
 
