@@ -18,7 +18,7 @@ from kcciol.together.step import MemberStep
 
 
 class MetaStep(MemberStep):
-    """See `MemberStep`; the metrics are l_meta, the constraint, and how many trajectories diverged."""
+    """See `MemberStep`; the metrics are l_meta, the constraint, and the share of trajectories that diverged."""
 
     def __init__(
         self,
@@ -30,6 +30,7 @@ class MetaStep(MemberStep):
     ) -> None:
         super().__init__(members, number, Theta, mask)
         self.net, self.sine, self.order = net, members[0].sine, members[0].order
+        self.count = self.sine.in_phase(number)
         self.functions = Functions.drawn(self.seeds, self.sine.functions)
         exact = not torch.backends.cuda.matmul.allow_tf32
         self.learn = network.learn if self.order == "exact" else inner_loop(Theta.device, exact)
@@ -43,6 +44,6 @@ class MetaStep(MemberStep):
         return table
 
     def gradient(self, time: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, list[Tensor]]:
-        batch = draw(self.functions, self.sine, self.seeds, time, self.sine.count)
+        batch = draw(self.functions, self.sine, self.seeds, time, self.count)
         found = meta_gradient(self.net, self.Theta, batch, self.alpha, self.order, mask, lam, self.learn)
-        return found.gradient, [found.loss, found.constraint, found.diverged.to(found.loss.dtype)]
+        return found.gradient, [found.loss, found.constraint, found.diverged / self.count]

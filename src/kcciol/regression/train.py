@@ -21,7 +21,7 @@ KIND = Kind(
     MetaStep,
     ("loss", "constraint", "diverged"),
     ("decay", "milestones"),
-    lambda members, values: values[2] >= members[0].sine.count,
+    lambda members, values: values[2] >= 1,
 )
 
 

@@ -90,7 +90,7 @@ class Sizes:
 TINY = Sizes(
     replace(
         PAPER,
-        sine=SineConfig(functions=30, novel=12, slots=3, batches=2, batch=16, query=4, count=2),
+        sine=SineConfig(functions=30, novel=12, slots=3, batches=2, batch=16, query=4, count=2, later_count=1),
         net=WidthConfig(width=8, features=12, theta=2, W=3),
         **{f"phase{i}": replace(p, steps=3) for i, p in enumerate(PAPER.phases, 1)},  # type: ignore[arg-type]
         engine=EngineConfig(),
