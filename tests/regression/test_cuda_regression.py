@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -61,7 +62,7 @@ def test_kernels_learn_as_the_plain_loop_does(exact: bool) -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_graph_does_what_single_kernels_do(number: int) -> None:
-    members = [replace(CONFIG, seed=s) for s in (0, 1, 2)]
+    members = [replace(CONFIG, seed=0), replace(CONFIG, seed=1, loss="every"), replace(CONFIG, seed=2)]
     net = Network(CONFIG.net, 6)
     ends = []
     for graph in (True, False):
@@ -75,8 +76,10 @@ def test_a_graph_does_what_single_kernels_do(number: int) -> None:
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-6)
 
 
-def test_a_gpu_trains_as_a_cpu_does_and_twice_the_same_bits(tmp_path: Path) -> None:
-    gpu, cpu = (replace(CONFIG, engine=replace(CONFIG.engine, device=d)) for d in ("cuda", "cpu"))
+@pytest.mark.parametrize("loss", ["end", "every"])
+def test_a_gpu_trains_as_a_cpu_does_and_twice_the_same_bits(tmp_path: Path, loss: Literal["end", "every"]) -> None:
+    config = replace(CONFIG, loss=loss)
+    gpu, cpu = (replace(config, engine=replace(CONFIG.engine, device=d)) for d in ("cuda", "cpu"))
     whole = train([gpu], tmp_path / "gpu", quiet=True)
     here = train([cpu], tmp_path / "cpu", quiet=True)
     torch.testing.assert_close(whole.cpu(), here, rtol=2e-2, atol=2e-3)

@@ -95,8 +95,10 @@ class Reference(torch.nn.Module):
         return self.W[-1](x)[..., 0]  # type: ignore[no-any-return]
 
 
-def reference_loss(parameters: dict[str, Tensor], batch: Batch, member: int, alpha: float, order: str) -> Tensor:
-    """l_meta of one member by autograd alone: SGD on W with create_graph."""
+def reference_loss(
+    parameters: dict[str, Tensor], batch: Batch, member: int, alpha: float, order: str, counts: tuple[float, ...]
+) -> Tensor:
+    """l_meta of one member by autograd alone: SGD on W with create_graph. counts: how much each function's end does."""
     module, total = Reference().double(), torch.zeros((), dtype=torch.float64)
     for r in range(SINE.count):
         fast = dict(parameters)
@@ -107,22 +109,31 @@ def reference_loss(parameters: dict[str, Tensor], batch: Batch, member: int, alp
             if order == "first":
                 grads = tuple(g.detach() for g in grads)
             fast |= {n: fast[n] - alpha * g for n, g in zip(names, grads, strict=True)}
-        error = functional_call(module, fast, (batch.x_query[member, r],)) - batch.y_query[member, r]
-        total = total + error.square().mean() / SINE.count
+            function, batches = divmod(t + 1, SINE.batches)
+            if batches == 0:
+                seen = function * SINE.query
+                answers = functional_call(module, fast, (batch.x_query[member, r, :seen],))
+                error = (answers - batch.y_query[member, r, :seen]).square().mean()
+                total = total + counts[function - 1] * error / SINE.count
     return total
+
+
+END = (0.0, 0.0, 1.0)
 
 
 @pytest.mark.parametrize("order", ["first", "exact"])
 @pytest.mark.parametrize("constrained", [False, True])
-def test_the_meta_gradient_is_that_of_the_definition(order: Any, constrained: bool) -> None:
+@pytest.mark.parametrize("counts", [None, (END, (1 / 3, 1 / 3, 1 / 3), (0.5, 0.0, 0.5))])
+def test_the_meta_gradient_is_that_of_the_definition(order: Any, constrained: bool, counts: Any) -> None:
     net, Theta, batch = problem()
     alpha, lam = torch.tensor([0.05, 0.02, 0.1]).double(), torch.tensor([0.3, 0.0, 2.0]).double()
     mask = (Theta.abs() > Theta.abs().median()).double()
     extra: dict[str, Any] = {"mask": mask, "lam": lam} if constrained else {}
+    extra |= {} if counts is None else {"counts": torch.tensor(counts, dtype=torch.float64)}
     found = meta_gradient(net, Theta, batch, alpha, order, **extra)
     for member in range(3):
         leaves = {n: v.clone().requires_grad_() for n, v in net.layout.views(Theta[member]).items()}
-        loss = reference_loss(leaves, batch, member, float(alpha[member]), order)
+        loss = reference_loss(leaves, batch, member, float(alpha[member]), order, counts[member] if counts else END)
         grads = torch.autograd.grad(loss, list(leaves.values()), create_graph=True)
         torch.testing.assert_close(found.loss[member], loss.detach(), rtol=1e-10, atol=0)
         if constrained:

@@ -185,6 +185,18 @@ def test_evaluation_measures_every_function_seen() -> None:
     assert not torch.equal(seen.errors[:, 0, 0], still.errors[:, 0, 0])
 
 
+def test_members_of_both_losses_train_together() -> None:
+    every = replace(TINY, loss="every")
+    net = Network(TINY.net, 4)
+    together = torch.stack([net.init(0), net.init(0)])
+    MetaStep(net, [TINY, every], 1, together)()
+    for config, end in ((TINY, together[0]), (every, together[1])):
+        alone = net.init(0)[None].clone()
+        MetaStep(net, [config], 1, alone)()
+        torch.testing.assert_close(alone[0], end)
+    assert not torch.allclose(together[0], together[1])
+
+
 def test_later_phases_can_have_fewer_trajectories() -> None:
     few = replace(TINY, sine=replace(TINY.sine, later_count=1))
     alone = replace(TINY, sine=replace(TINY.sine, count=1))

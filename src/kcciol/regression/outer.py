@@ -11,7 +11,7 @@ from torch import Tensor
 from kcciol.regression import network
 from kcciol.regression.functions import Batch
 from kcciol.regression.learning import Learn
-from kcciol.regression.network import Network
+from kcciol.regression.network import Layer, Network
 from kcciol.together.step import with_constraint
 
 
@@ -34,15 +34,17 @@ def meta_gradient(
     mask: Tensor | None = None,
     lam: Tensor | None = None,
     learn: Learn = network.learn,
+    counts: Tensor | None = None,
 ) -> MetaGradient:
     """The gradient in Theta (M, length) of the error on tau_val after W has learned tau_tr at rates alpha (M,).
 
-    With a mask (M, length) and lam (M,), also that of lam |mask * gradient|^2. first: the updates of W are constants.
-    Inner loops that end in numbers that are not finite are left out: at the printed rate some do.
+    counts (M, slots): how much the error on the functions seen so far counts after each of them; None: that after the
+    last one alone. With a mask (M, length) and lam (M,), also that of lam |mask * gradient|^2. first: the updates of W
+    are constants. Inner loops that end in numbers that are not finite are left out: at the printed rate some do.
     """
     with torch.enable_grad():
         leaf = Theta.detach().requires_grad_()
-        losses, finite = _losses(net, leaf, batch, alpha, order, learn)
+        losses, finite = _losses(net, leaf, batch, alpha, order, learn, counts)
         weights = finite / finite.sum(1, keepdim=True).clamp_min(1)  # (M, R)
         loss = (losses * weights).sum(1)
         total, constraint = with_constraint(loss, leaf, mask, lam)
@@ -51,7 +53,7 @@ def meta_gradient(
 
 
 def _losses(
-    net: Network, Theta: Tensor, batch: Batch, alpha: Tensor, order: str, learn: Learn
+    net: Network, Theta: Tensor, batch: Batch, alpha: Tensor, order: str, learn: Learn, counts: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The error of each trajectory (M, R), zero where it is not finite, and 1 where it is."""
     members, count, steps, n = batch.y.shape
@@ -63,17 +65,36 @@ def _losses(
     def features(x: Tensor, *shape: int) -> Tensor:
         return network.represent(theta, x.reshape(members, -1, net.inputs)).view(members * count, *shape, net.features)
 
-    if order == "exact":
-        learned = learn(W, features(batch.x, steps, n), y, rates)
-    else:
-        with torch.no_grad():
-            moved = learn(W, features(batch.x, steps, n), y, rates)
-            changes = [(m[0] - w[0], m[1] - w[1]) for m, w in zip(moved, W, strict=True)]
-        learned = [(w[0] + c[0], w[1] + c[1]) for w, c in zip(W, changes, strict=True)]
-    finite = torch.stack([t.detach().flatten(1).isfinite().all(1) for layer in learned for t in layer]).all(0)
-    safe = [(torch.where(finite[:, None, None], w, 0.0), torch.where(finite[:, None], b, 0.0)) for w, b in learned]
-    error = network.predict(safe, features(batch.x_query, batch.y_query.shape[2])) - batch.y_query.flatten(0, 1)
-    losses = error.square().mean(1)
+    slots, asked = batch.chosen.shape[2], batch.y_query.shape[2]
+    times = 1 if counts is None else slots  # how often it is asked
+    with torch.set_grad_enabled(order == "exact"):
+        stages = _stages(W, features(batch.x, steps, n), y, rates, learn, times)
+    if order == "first":
+        stages = [[_moved(w, to) for w, to in zip(W, learned, strict=True)] for learned in stages]
+    parts = [t.detach().flatten(1) for learned in stages for layer in learned for t in layer]
+    finite = torch.stack([part.isfinite().all(1) for part in parts]).all(0)
+    z, truth = features(batch.x_query, asked), batch.y_query.flatten(0, 1)
+    losses = torch.zeros_like(truth[:, 0])
+    for i, learned in enumerate(stages, 1):
+        safe = [(torch.where(finite[:, None, None], w, 0.0), torch.where(finite[:, None], b, 0.0)) for w, b in learned]
+        seen = asked * i // times
+        error = (network.predict(safe, z[:, :seen]) - truth[:, :seen]).square().mean(1)
+        losses = losses + (error if counts is None else error * counts[:, i - 1].repeat_interleave(count))
     finite = finite & losses.detach().isfinite()
     losses = torch.where(finite, losses, 0.0)
     return losses.view(members, count), finite.view(members, count).to(losses.dtype)
+
+
+def _stages(W: list[Layer], z: Tensor, y: Tensor, rates: Tensor, learn: Learn, times: int) -> list[list[Layer]]:
+    """W at `times` evenly spaced moments of the inner loop, the last of them its end."""
+    found, learned, each = [], W, y.shape[1] // times
+    for i in range(times):
+        some = slice(i * each, (i + 1) * each)
+        learned = learn(learned, z[:, some], y[:, some], rates)
+        found.append(learned)
+    return found
+
+
+def _moved(layer: Layer, to: Layer) -> Layer:
+    """The values of `to` as the layer and a constant."""
+    return layer[0] + (to[0] - layer[0]).detach(), layer[1] + (to[1] - layer[1]).detach()

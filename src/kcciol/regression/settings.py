@@ -73,6 +73,9 @@ class RegressionConfig(MemberConfig):
     net: WidthConfig = field(default_factory=WidthConfig)
     order: Literal["first", "exact"] = "first"
     """first takes the inner loop's updates as constants; exact differentiates through all of them."""
+    loss: Literal["end", "every"] = "end"
+    """Which error is the meta-loss: on all functions after the last one, or the mean of the errors on those seen so far
+    after each one."""
     decay: float = 0.3
     """In phase 1 beta is multiplied by this at each of the milestones."""
     milestones: tuple[int, ...] = (1500, 2500, 3500)

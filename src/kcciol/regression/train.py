@@ -20,7 +20,7 @@ KIND = Kind(
     lambda config: Network(config.net, config.sine.slots + 1),
     MetaStep,
     ("loss", "constraint", "diverged"),
-    ("decay", "milestones"),
+    ("loss", "decay", "milestones"),
     lambda members, values: values[2] >= 1,
 )
 
