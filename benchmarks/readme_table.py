@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from kcciol.config import preset, presets
+from kcciol.report.read import read
+from kcciol.report.summary import markdown
 from kcciol.values import to_dict
 
 ROOT = Path(__file__).parents[1]
 PLACES = ("README.md", "docs/protocol.md", "docs/architecture.md", "docs/methods.md")
 
 
-def omniglot() -> str:
-    """Table 1 beside ours."""
-    data = _read("omniglot.json")
-    columns = [c for c in ("paper", "omniglot-paper", "omniglot") if c in data["columns"]]
-    return _rows(data, columns)
+def summary() -> str:
+    """The method beside the paper's numbers."""
+    return markdown(read(ROOT / "results"))
 
 
 def phases() -> str:
@@ -157,7 +157,7 @@ def costs() -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
-    "omniglot": omniglot,
+    "summary": summary,
     "phases": phases,
     "readings": readings,
     "adds": adds,

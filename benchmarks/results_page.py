@@ -148,7 +148,7 @@ ones: of the gradient head for each number of classes, on 200 streams of 10 down
 characters trained on where 100 are too few (every rate is tried for 10 classes, then those around the last choice,
 until two worse ones have been tried on either side of the best); of the other learners once, on streams of up to 100
 characters (of whole networks, which are costly, on 20 with a smaller grid, in Table 1 on 50). * marks a choice at the
-end of its grid. The tables of the README and of protocol.md are of representations trained on all 963 base
+end of its grid. The tables of protocol.md are of representations trained on all 963 base
 characters, with rates chosen on the training streams, so their numbers differ from these by a point or so.
 """
 SAME = """\

@@ -22,6 +22,10 @@ class ReportOptions:
     """The folder with table*.json, heads.json, other JSON files of results, and figures/."""
     out: Path = Path("report.html")
     """The HTML file to write."""
+    markdown: Path | None = None
+    """Also write a short table, ours beside the paper's, to this .md file."""
+    picture: Path | None = None
+    """Also draw it, to this .png or .svg file."""
 
 
 def report(words: Sequence[str]) -> int:
@@ -29,7 +33,9 @@ def report(words: Sequence[str]) -> int:
     options = parse(ReportOptions, "report", words)
     from kcciol.report import write
 
-    for warning in write(options.results, options.out):
+    for warning in write(options.results, options.out, options.markdown, options.picture):
         say(f"kcciol: {warning}")
-    out.print(f"wrote {options.out}")
+    for path in (options.out, options.markdown, options.picture):
+        if path is not None:
+            out.print(f"wrote {path}")
     return 0

@@ -7,12 +7,24 @@ from pathlib import Path
 from kcciol.atomic import replacing, require_file
 from kcciol.report.page import page
 from kcciol.report.read import read
+from kcciol.report.summary import PICTURES, markdown, picture
 
 
-def write(folder: Path, out: Path) -> list[str]:
-    """Write the page; the warnings about what was left out."""
-    require_file(out, ".html", ".htm")
-    content, warnings = page(read(folder))
-    with replacing(out) as part:
-        part.write_bytes(content.encode(errors="replace"))  # JSON may hold halves of characters
+def write(folder: Path, out: Path, summary: Path | None = None, drawing: Path | None = None) -> list[str]:
+    """Write the page, and perhaps the summary in Markdown and as a picture; the warnings about what was left out."""
+    for path, endings in ((out, (".html", ".htm")), (summary, (".md",)), (drawing, PICTURES)):
+        if path is not None:
+            require_file(path, *endings)
+    results = read(folder)
+    if summary is not None:
+        _put(summary, markdown(results) + "\n")
+    if drawing is not None:
+        picture(results, drawing)
+    content, warnings = page(results)
+    _put(out, content)
     return warnings
+
+
+def _put(path: Path, text: str) -> None:
+    with replacing(path) as part:
+        part.write_bytes(text.encode(errors="replace"))  # JSON may hold halves of characters
