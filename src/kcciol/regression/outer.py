@@ -69,16 +69,14 @@ def _losses(
     times = 1 if counts is None else slots  # how often it is asked
     with torch.set_grad_enabled(order == "exact"):
         stages = _stages(W, features(batch.x, steps, n), y, rates, learn, times)
-    if order == "first":
-        stages = [[_moved(w, to) for w, to in zip(W, learned, strict=True)] for learned in stages]
-    parts = [t.detach().flatten(1) for learned in stages for layer in learned for t in layer]
-    finite = torch.stack([part.isfinite().all(1) for part in parts]).all(0)
+    last = [t.detach().flatten(1) for layer in stages[-1] for t in layer]
+    finite = torch.stack([t.isfinite().all(1) for t in last]).all(0)  # what is not does not become so again
     z, truth = features(batch.x_query, asked), batch.y_query.flatten(0, 1)
     losses = torch.zeros_like(truth[:, 0])
-    for i, learned in enumerate(stages, 1):
-        safe = [(torch.where(finite[:, None, None], w, 0.0), torch.where(finite[:, None], b, 0.0)) for w, b in learned]
+    for i, stage in enumerate(stages, 1):
+        learned = [_learned(layer, to, finite, order) for layer, to in zip(W, stage, strict=True)]
         seen = asked * i // times
-        error = (network.predict(safe, z[:, :seen]) - truth[:, :seen]).square().mean(1)
+        error = (network.predict(learned, z[:, :seen]) - truth[:, :seen]).square().mean(1)
         losses = losses + (error if counts is None else error * counts[:, i - 1].repeat_interleave(count))
     finite = finite & losses.detach().isfinite()
     losses = torch.where(finite, losses, 0.0)
@@ -95,6 +93,11 @@ def _stages(W: list[Layer], z: Tensor, y: Tensor, rates: Tensor, learn: Learn, t
     return found
 
 
-def _moved(layer: Layer, to: Layer) -> Layer:
-    """The values of `to` as the layer and a constant."""
-    return layer[0] + (to[0] - layer[0]).detach(), layer[1] + (to[1] - layer[1]).detach()
+def _learned(layer: Layer, to: Layer, finite: Tensor, order: str) -> Layer:
+    """A layer as learned; of copies that are not finite, something that is. First order: itself and a constant."""
+    kept = finite[:, None, None], finite[:, None]
+    if order == "exact":
+        return torch.where(kept[0], to[0], 0.0), torch.where(kept[1], to[1], 0.0)
+    with torch.no_grad():
+        weight, bias = (torch.where(k, t - old, 0.0) for k, t, old in zip(kept, to, layer, strict=True))
+    return layer[0] + weight, layer[1] + bias
