@@ -1,4 +1,5 @@
-"""Put the tables of `results/` between the markers in the README and the docs: numbers are read, never typed.
+"""Put the tables of `results/` between the markers in the README and the docs: numbers are read, never typed. Also draw
+the README's picture.
 
 python benchmarks/readme_table.py            write them
 python benchmarks/readme_table.py --check    say whether they are up to date (exit code 1 when not)
@@ -15,7 +16,7 @@ from typing import Any
 
 from kcciol.config import preset, presets
 from kcciol.report.read import read
-from kcciol.report.summary import markdown
+from kcciol.report.summary import digest, markdown, picture
 from kcciol.values import to_dict
 
 ROOT = Path(__file__).parents[1]
@@ -193,6 +194,12 @@ def main() -> int:
             if "--check" not in sys.argv:
                 path.write_text(new, encoding="utf-8")
             print(f"{name}: {'out of date' if '--check' in sys.argv else 'written'}")
+    drawn, results = ROOT / "docs" / "results.png", read(ROOT / "results")
+    if not drawn.exists() or digest(results).encode() not in drawn.read_bytes():
+        stale += 1
+        if "--check" not in sys.argv:
+            picture(results, drawn)
+        print(f"docs/results.png: {'out of date' if '--check' in sys.argv else 'drawn'}")
     return 1 if stale and "--check" in sys.argv else 0
 
 

@@ -216,7 +216,7 @@ def test_bench_recipes_on_the_cpu(
         assert main([*words, "--preset", name]) == 0
         found = json.loads((tmp_path / "b.json").read_text())["presets"][name]
         assert len(found["ms"]) == len(found["steps"]) == sum(p.steps > 0 for p in config.phases)
-        assert found["members"] == 2 * {"sine": 3, "mnist-gan": 2}[name]
+        assert found["members"] == 2 * {"sine": 4, "mnist-gan": 2}[name]
 
 
 def test_bench_step_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from kcciol import config as configs
 from kcciol.config import Config, preset, preset_values, presets, read
 from kcciol.errors import UserError
 from kcciol.members import generation_preset, member, regression_preset
+from kcciol.reproduce import sine
 from kcciol.values import from_dict, to_dict, to_toml
 
 
@@ -83,7 +85,10 @@ def test_the_printed_hyper_parameters_of_other_problems() -> None:
         assert [p.beta for p in c.phases] == [1e-4, 2.7e-6, 2.7e-6]
         assert (c.phase2.gamma, c.phase3.lam, c.mask.delta) == (1e-5, 5e-4, 0.5)
     literal = regression_preset("sine-literal")
-    assert (literal.sine.count, literal.milestones) == (1, (1500, 2500, 3500))
+    assert (literal.sine.count, literal.milestones, literal.loss) == (1, (1500, 2500, 3500), "end")
+    assert sine.ours(sine.PAPER) == replace(regression_preset("sine"), engine=sine.PAPER.engine)
+    assert sine.OWN.loss == "every"
+    assert replace(sine.PAPER, sine=literal.sine) == literal
     assert literal.phase1.beta * literal.decay**3 == pytest.approx(literal.phase2.beta)
     gan = generation_preset("mnist-gan-literal")
     assert [p.steps for p in gan.phases] == [300000, 0, 3500000]

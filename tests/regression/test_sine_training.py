@@ -17,6 +17,7 @@ from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
 from kcciol.regression import network
 from kcciol.regression.evaluate import Course, evaluate
+from kcciol.regression.functions import Functions, draw
 from kcciol.regression.network import Network
 from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
 from kcciol.regression.step import MetaStep
@@ -183,6 +184,28 @@ def test_evaluation_measures_every_function_seen() -> None:
     assert course.errors[:, 0, 0].mean() < still.errors[:, 0, 0].mean()
     seen = evaluate(net, Theta, TINY.sine, 1, runs=5, alpha=0.0, novel=False)
     assert not torch.equal(seen.errors[:, 0, 0], still.errors[:, 0, 0])
+
+
+def test_the_two_losses() -> None:
+    """The error after the last function; the mean over functions of that on those seen so far."""
+    every, net = replace(TINY, loss="every"), Network(TINY.net, 4)
+    Theta = torch.stack([net.init(0), net.init(0)])
+    step = MetaStep(net, [TINY, every], 1, Theta)
+    time = torch.tensor(7)
+    _, (losses, _, _) = step.gradient(time, None, None)
+    batch = draw(Functions.drawn(step.seeds[:1], TINY.sine.functions), TINY.sine, step.seeds[:1], time, 2)
+    theta, W = net.layers(Theta[:1], "theta"), net.layers(Theta[:1], "W")
+    errors = []
+    for r in range(2):
+        learned = W
+        for t in range(9):
+            z = network.represent(theta, batch.x[:, r, t])
+            learned = network.learn(learned, z[:, None], batch.y[:, r, t][:, None], torch.full((1, 1, 1), 0.02))
+            if t % 3 == 2:
+                seen = (t // 3 + 1) * TINY.sine.query
+                answers = network.predict(learned, network.represent(theta, batch.x_query[:, r, :seen]))
+                errors.append(float((answers - batch.y_query[:, r, :seen]).square().mean()))
+    assert losses.tolist() == pytest.approx([(errors[2] + errors[5]) / 2, sum(errors) / 6], rel=1e-4)
 
 
 def test_members_of_both_losses_train_together() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from kcciol.cli import main
 from kcciol.errors import UserError
 from kcciol.report.read import read
-from kcciol.report.summary import markdown, picture, summed_up
+from kcciol.report.summary import digest, markdown, picture, summed_up
 from tests.report.example import cell, printed, results_folder, table1
 
 
@@ -42,7 +43,14 @@ def test_the_first_and_the_last_row_that_both_have(tmp_path: Path) -> None:
         "",
         "(± is the 95 % interval over streams; trained representations of `kcciol`: Omniglot 2, a \\| b &lt;i> 1.)",
     ]
-    assert markdown(read(tmp_path), ["table2"]).count("classes") == 2
+
+
+def test_rows_are_taken_in_order(tmp_path: Path) -> None:
+    rows = {n: {"kcciol": cell(float(n)), "paper: kcciol": printed(1.0)} for n in ("2", "10", "1", "4", "3")}
+    table = {"title": "Sine, ten", "axis": "tasks", "metric": "error", "lower_is_better": True, "rows": rows}
+    lines = markdown(read(folder(tmp_path, table4=table))).splitlines()[2:5]
+    assert [line.split("|")[2].strip() for line in lines] == ["1 tasks", "3 tasks", "10 tasks"]
+    assert lines[0].startswith("| Sine, error (lower is better) |")
 
 
 def test_small_errors_keep_their_digits(tmp_path: Path) -> None:
@@ -61,6 +69,33 @@ def test_tables_of_other_kinds_are_left_out(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="no table of kcciol"):
             make()
     assert not (tmp_path / "a.png").exists()
+
+
+def test_the_same_results_give_the_same_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    results = read(folder(tmp_path / "one", table1=table1(), table2=colour()))
+    other = read(folder(tmp_path / "two", table1=table1(), table2=colour(metric="error %")))
+    for end in (".png", ".svg"):
+        first, again = tmp_path / f"a{end}", tmp_path / f"b{end}"
+        picture(results, first)
+        picture(results, again)
+        assert first.read_bytes() == again.read_bytes()
+    assert digest(results).encode() in (tmp_path / "a.png").read_bytes()
+    assert digest(results) != digest(other)
+    said = (tmp_path / "a.svg").read_text()
+    assert "<!-- ours, without its two terms -->" in said  # in the legend, though one table lacks it
+    assert "<!-- 10 -->" in said
+    assert "<!-- 200 -->" in said
+
+
+def test_without_matplotlib_nothing_is_half_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    results = folder(tmp_path / "results", table1=table1())
+    words = ["report", str(results), "--out", str(tmp_path / "r.html"), "--markdown", str(tmp_path / "s.md")]
+    assert main([*words, "--picture", str(tmp_path / "s.png")]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+    assert main(words) == 0
 
 
 def test_the_command_writes_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -259,14 +259,21 @@ def test_a_cell_that_fails_costs_no_other_of_its_column_or_family(
 def test_a_full_disk_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    made: list[Path] = []
+
     def full(path: Path, value: Any) -> None:
+        made.append(path)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     monkeypatch.setattr(runner, "write_json", full)
     assert make(plan(tmp_path, "heads", columns=("kcciol",))) == ["omniglot, kcciol, seed 0"]
+    assert len(made) == 1  # no other is measured, which could not be kept either
     said = capsys.readouterr().err
-    assert "No space left on device" in said
-    assert "Traceback" not in said
+    assert "kcciol cannot be written ([Errno 28] No space left on device" in said
+    assert said.count("\n") == 1
+    monkeypatch.setattr(runner, "write_json", lambda path, value: Path("/nowhere/at/all").read_text())
+    assert make(plan(tmp_path, "heads", columns=("kcciol",))) == ["omniglot, kcciol, seed 0"]
+    assert "Traceback" in capsys.readouterr().err  # a mistake of ours
     monkeypatch.undo()
     monkeypatch.setattr(checkpoint, "write", lambda path, *more: full(path, more))
     assert make(plan(tmp_path, "heads", columns=("oml",))) == ["omniglot, oml, seed 0"]
@@ -342,7 +349,7 @@ def test_another_seed_trains_no_other_again(tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
     runner.WHOLES["sine"].make(where, (1, 0))
     said = capsys.readouterr().out
-    assert "sine: 3 members trained" in said
+    assert "sine: 4 members trained" in said
     assert "seed 0" not in said
 
 

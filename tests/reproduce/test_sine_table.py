@@ -25,7 +25,7 @@ NET = WidthConfig(width=16, features=20, theta=2, W=2)
 def test_members_of_all_seeds_become_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = Where(runs=tmp_path, tiny=True)
     sine.make(where, (0, 1))
-    assert "6 members trained" in capsys.readouterr().out
+    assert "8 members trained" in capsys.readouterr().out
     assert all(path.exists() for path in sine.paths(where, (0, 1)))
     sine.make(where, (0, 1))
     assert capsys.readouterr().out == ""

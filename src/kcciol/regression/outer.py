@@ -34,17 +34,17 @@ def meta_gradient(
     mask: Tensor | None = None,
     lam: Tensor | None = None,
     learn: Learn = network.learn,
-    counts: Tensor | None = None,
+    shares: Tensor | None = None,
 ) -> MetaGradient:
     """The gradient in Theta (M, length) of the error on tau_val after W has learned tau_tr at rates alpha (M,).
 
-    counts (M, slots): how much the error on the functions seen so far counts after each of them; None: that after the
+    shares (M, slots): how much the error on the functions seen so far counts after each of them; None: that after the
     last one alone. With a mask (M, length) and lam (M,), also that of lam |mask * gradient|^2. first: the updates of W
     are constants. Inner loops that end in numbers that are not finite are left out: at the printed rate some do.
     """
     with torch.enable_grad():
         leaf = Theta.detach().requires_grad_()
-        losses, finite = _losses(net, leaf, batch, alpha, order, learn, counts)
+        losses, finite = _losses(net, leaf, batch, alpha, order, learn, shares)
         weights = finite / finite.sum(1, keepdim=True).clamp_min(1)  # (M, R)
         loss = (losses * weights).sum(1)
         total, constraint = with_constraint(loss, leaf, mask, lam)
@@ -53,7 +53,7 @@ def meta_gradient(
 
 
 def _losses(
-    net: Network, Theta: Tensor, batch: Batch, alpha: Tensor, order: str, learn: Learn, counts: Tensor | None
+    net: Network, Theta: Tensor, batch: Batch, alpha: Tensor, order: str, learn: Learn, shares: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The error of each trajectory (M, R), zero where it is not finite, and 1 where it is."""
     members, count, steps, n = batch.y.shape
@@ -66,18 +66,22 @@ def _losses(
         return network.represent(theta, x.reshape(members, -1, net.inputs)).view(members * count, *shape, net.features)
 
     slots, asked = batch.chosen.shape[2], batch.y_query.shape[2]
-    times = 1 if counts is None else slots  # how often it is asked
-    with torch.set_grad_enabled(order == "exact"):
+    times = 1 if shares is None else slots  # how often it is asked
+    with torch.no_grad():
         stages = _stages(W, features(batch.x, steps, n), y, rates, learn, times)
-    last = [t.detach().flatten(1) for layer in stages[-1] for t in layer]
-    finite = torch.stack([t.isfinite().all(1) for t in last]).all(0)  # what is not does not become so again
+        finite = torch.stack([t.flatten(1).isfinite().all(1) for layer in stages[-1] for t in layer]).all(0)
+        rates = rates * finite[:, None, None]  # what is not finite once stays so; such a copy learns nothing instead
+        changes = [[_change(W[i], to, finite) for i, to in enumerate(stage)] for stage in stages]
+    if order == "exact":
+        learned = _stages(W, features(batch.x, steps, n), y, rates, learn, times)
+    else:
+        learned = [[(w + dw, b + db) for (w, b), (dw, db) in zip(W, change, strict=True)] for change in changes]
     z, truth = features(batch.x_query, asked), batch.y_query.flatten(0, 1)
     losses = torch.zeros_like(truth[:, 0])
-    for i, stage in enumerate(stages, 1):
-        learned = [_learned(layer, to, finite, order) for layer, to in zip(W, stage, strict=True)]
+    for i, now in enumerate(learned, 1):
         seen = asked * i // times
-        error = (network.predict(learned, z[:, :seen]) - truth[:, :seen]).square().mean(1)
-        losses = losses + (error if counts is None else error * counts[:, i - 1].repeat_interleave(count))
+        error = (network.predict(now, z[:, :seen]) - truth[:, :seen]).square().mean(1)
+        losses = losses + (error if shares is None else error * shares[:, i - 1].repeat_interleave(count))
     finite = finite & losses.detach().isfinite()
     losses = torch.where(finite, losses, 0.0)
     return losses.view(members, count), finite.view(members, count).to(losses.dtype)
@@ -93,11 +97,7 @@ def _stages(W: list[Layer], z: Tensor, y: Tensor, rates: Tensor, learn: Learn, t
     return found
 
 
-def _learned(layer: Layer, to: Layer, finite: Tensor, order: str) -> Layer:
-    """A layer as learned; of copies that are not finite, something that is. First order: itself and a constant."""
-    kept = finite[:, None, None], finite[:, None]
-    if order == "exact":
-        return torch.where(kept[0], to[0], 0.0), torch.where(kept[1], to[1], 0.0)
-    with torch.no_grad():
-        weight, bias = (torch.where(k, t - old, 0.0) for k, t, old in zip(kept, to, layer, strict=True))
-    return layer[0] + weight, layer[1] + bias
+def _change(layer: Layer, to: Layer, finite: Tensor) -> Layer:
+    """What the inner loop has added to a layer; nothing to copies that are not finite."""
+    weight = torch.where(finite[:, None, None], to[0] - layer[0], 0.0)
+    return weight, torch.where(finite[:, None], to[1] - layer[1], 0.0)

@@ -29,7 +29,7 @@ class SineConfig:
     count: int = 1
     """Trajectories in one meta-step; their losses are averaged."""
     later_count: int = 0
-    """The same in phases 2 and 3, where lower rates average over steps; 0: as many as in phase 1."""
+    """The same in phases 2 and 3; 0: as many as in phase 1."""
 
     def in_phase(self, number: int) -> int:
         """Trajectories in one meta-step of a phase."""

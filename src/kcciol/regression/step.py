@@ -32,9 +32,9 @@ class MetaStep(MemberStep):
         self.net, self.sine, self.order = net, members[0].sine, members[0].order
         self.count = self.sine.in_phase(number)
         slots = self.sine.slots
-        ends = {"end": [0.0] * (slots - 1) + [1.0], "every": [1 / slots] * slots}
-        every = torch.tensor([ends[m.loss] for m in members], device=Theta.device)
-        self.counts = every if any(m.loss == "every" for m in members) else None
+        shares = {"end": [0.0] * (slots - 1) + [1.0], "every": [1 / slots] * slots}
+        rows = torch.tensor([shares[m.loss] for m in members], device=Theta.device)
+        self.shares = rows if any(m.loss == "every" for m in members) else None
         self.functions = Functions.drawn(self.seeds, self.sine.functions)
         exact = not torch.backends.cuda.matmul.allow_tf32
         self.learn = network.learn if self.order == "exact" else inner_loop(Theta.device, exact)
@@ -49,5 +49,5 @@ class MetaStep(MemberStep):
 
     def gradient(self, time: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         batch = draw(self.functions, self.sine, self.seeds, time, self.count)
-        found = meta_gradient(self.net, self.Theta, batch, self.alpha, self.order, mask, lam, self.learn, self.counts)
+        found = meta_gradient(self.net, self.Theta, batch, self.alpha, self.order, mask, lam, self.learn, self.shares)
         return found.gradient, [found.loss, found.constraint, found.diverged / self.count]

@@ -16,11 +16,12 @@ def write(folder: Path, out: Path, summary: Path | None = None, drawing: Path | 
         if path is not None:
             require_file(path, *endings)
     results = read(folder)
-    if summary is not None:
-        _put(summary, markdown(results) + "\n")
-    if drawing is not None:
-        picture(results, drawing)
+    text = markdown(results) if summary is not None else ""
     content, warnings = page(results)
+    if drawing is not None:  # first: matplotlib may be missing
+        picture(results, drawing)
+    if summary is not None:
+        _put(summary, text + "\n")
     _put(out, content)
     return warnings
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +20,22 @@ BESIDE = ("kcciol-paper", "kcciol-phase1", "control")
 """Further columns: the printed reading, and without the later phases or the terms that set them apart."""
 
 
-def summed_up(results: Results, names: Sequence[str] = ()) -> list[tuple[Table, Grid]]:
-    """Tables (all, or those named) that have the method and its printed numbers, by classes or the like. One that
-    repeats those of an earlier table is left out."""
+def summed_up(results: Results) -> list[tuple[Table, Grid]]:
+    """Tables that have the method and its printed numbers, by classes or the like, their rows in order. One that
+    repeats the method's numbers of an earlier table is left out."""
     found: dict[tuple[float, ...], tuple[Table, Grid]] = {}
     for table in results.tables:
         grid = table.grids[0]
         both = [cells for cells in grid.rows.values() if {METHOD, PAPER + METHOD} <= set(cells)]
-        if len(table.grids) == 1 and both and numeric(grid) and (not names or table.name in names):
-            found.setdefault(tuple(cells[METHOD].mean for cells in both), (table, grid))
+        if len(table.grids) == 1 and both and (order := numeric(grid)):
+            rows = {n: grid.rows[n] for n in sorted(grid.rows, key=lambda n: order[n])}
+            found.setdefault(tuple(cells[METHOD].mean for cells in both), (table, replace(grid, rows=rows)))
     return list(found.values())
 
 
-def markdown(results: Results, names: Sequence[str] = ()) -> str:
-    """The first and the last row that both have, of each table."""
-    shown = summed_up(results, names)
+def markdown(results: Results) -> str:
+    """Of each table the first row that both have, one in the middle, and the last."""
+    shown = summed_up(results)
     if not shown:
         raise UserError(f"There is no table of {METHOD} beside printed numbers among the results: nothing to sum up.")
     columns = [METHOD, *(c for c in BESIDE if any(c in row for _, grid in shown for row in grid.rows.values()))]
@@ -41,10 +44,10 @@ def markdown(results: Results, names: Sequence[str] = ()) -> str:
     for table, grid in shown:
         digits = digits_of(cell for row in grid.rows.values() for cell in row.values())
         both = [n for n, row in grid.rows.items() if {METHOD, PAPER + METHOD} <= set(row)]
-        for n in dict.fromkeys((both[0], both[-1])):
+        for n in dict.fromkeys((both[0], both[len(both) // 2], both[-1])):
             row = grid.rows[n]
             cells = [number(row[c], digits) if c in row else "" for c in columns]
-            what = f"{_short(table)}, {table.metric}" if n == both[0] else ""
+            what = f"{_short(table)}, {_metric(table)}" if n == both[0] else ""
             words = [_safe(what), _safe(f"{n} {table.axis}"), printed(row[PAPER + METHOD]), *cells]
             lines.append("| " + " | ".join(words) + " |")
     seeds = ", ".join(f"{_short(table)} {count}" for table, _ in shown if (count := _seeds(table)))
@@ -52,29 +55,46 @@ def markdown(results: Results, names: Sequence[str] = ()) -> str:
     return "\n".join([*lines, "", _safe(f"(± is the 95 % interval over streams{note}.)")])
 
 
-def picture(results: Results, out: Path, names: Sequence[str] = ()) -> None:
-    """One panel for each table."""
+def picture(results: Results, out: Path) -> None:
+    """One panel for each table. The same results give the same bytes."""
     require_file(out, *PICTURES)
     try:
+        from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
         raise UserError("A picture needs matplotlib: pip install 'kcciol[plots]'.") from None
-    shown = summed_up(results, names)
+    shown = summed_up(results)
     if not shown:
         raise UserError(f"There is no table of {METHOD} beside printed numbers among the results: nothing to draw.")
-    figure = Figure(figsize=(3.2 * len(shown), 3.0), layout="constrained", dpi=110)
+    figure = Figure(figsize=(3.2 * len(shown), 3.2), layout="constrained", dpi=110)
     for i, (table, grid) in enumerate(shown, 1):
-        axes = figure.add_subplot(1, len(shown), i)
-        _panel(axes, table, grid)
-        if i == 1:
-            axes.legend(fontsize=8)
-    with replacing(out) as beside:
-        figure.savefig(beside, format=out.suffix.removeprefix("."), metadata={})
+        _panel(figure.add_subplot(1, len(shown), i), table, grid)
+    named: dict[str, Any] = {}
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=len(named), fontsize=8)
+    about = {"Software": None, "Description": digest(results)} if out.suffix == ".png" else {"Date": None}
+    with replacing(out) as beside, rc_context({"svg.hashsalt": METHOD}):
+        figure.savefig(beside, format=out.suffix.removeprefix("."), metadata=about)
+
+
+def digest(results: Results) -> str:
+    """Of all numbers that the picture shows; it stands in the picture."""
+    shown = [
+        (table.title, table.metric, table.axis, n, column, row[column].mean, row[column].ci95)
+        for table, grid in summed_up(results)
+        for n, row in grid.rows.items()
+        for column in LINES
+        if column in row
+    ]
+    return hashlib.sha256(repr(shown).encode()).hexdigest()
 
 
 LINES: dict[str, dict[str, Any]] = {
     METHOD: {"color": "C0", "marker": "o", "label": "ours"},
     PAPER + METHOD: {"color": "0.3", "marker": "o", "mfc": "white", "linestyle": "--", "label": "paper, printed"},
+    "kcciol-paper": {"color": "C2", "marker": ".", "label": "ours, printed settings"},
     "control": {"color": "C1", "marker": ".", "label": "ours, without its two terms"},
 }
 
@@ -91,15 +111,30 @@ def _panel(axes: Any, table: Table, grid: Grid) -> None:
                 linewidth=1.4,
                 **style,
             )
+    values = [float(n) for n in grid.rows]
     if spread_out(grid):
         axes.set_xscale("log")
-        axes.set_xticks([float(n) for n in grid.rows], list(grid.rows), fontsize=7)
-        axes.minorticks_off()
+    apart = 0.09 * _reach(values[0], values[-1], spread_out(grid))  # labels closer than this would touch
+    shown = values[-1:]
+    for value in reversed(values[:-1]):
+        if _reach(value, shown[-1], spread_out(grid)) >= apart:
+            shown.append(value)
+    axes.set_xticks(shown, [f"{value:g}" for value in shown])
+    axes.minorticks_off()
     axes.set_title(_short(table), fontsize=9)
     axes.set_xlabel(table.axis, fontsize=8)
-    axes.set_ylabel(table.metric, fontsize=8)
+    axes.set_ylabel(_metric(table), fontsize=8)
     axes.tick_params(labelsize=7)
     axes.set_ylim(bottom=0)
+
+
+def _reach(low: float, high: float, logarithmic: bool) -> float:
+    """How far apart two rows lie on their axis."""
+    return math.log(high / low) if logarithmic else high - low
+
+
+def _metric(table: Table) -> str:
+    return table.metric + (" (lower is better)" if table.lower else "")
 
 
 def _safe(text: str) -> str:

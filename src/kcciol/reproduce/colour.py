@@ -61,8 +61,9 @@ def gradient(classes: tuple[int, ...]) -> Callable[[str], Mapping[str, Cell]]:
 
 NOTES2 = {
     "kcciol-paper": "The printed sizes and rates: one class of ten images a step. Its phase 1 is the column `oml`. "
-    "What was tried to reach the paper is preset mini-imagenet, column `kcciol`: five classes of five images a step, "
-    "rows of W from zero, and lower rates of the inner loop."
+    "What was tried to reach the paper is preset `mini-imagenet`, column `kcciol`: five classes of five images a step, "
+    "3 query images of each and 64 to remember, rows of W from zero, lower rates of the inner loop, and in phase 1 a "
+    "higher outer one."
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import time
@@ -98,9 +99,9 @@ class Group:
                 raise
             except UserError as error:
                 failed.append(error)
-            except OSError as error:  # such as a full disk
-                failed.append(UserError(f"{column} failed ({error})."))
             except Exception as error:
+                if is_full(error):
+                    raise UserError(f"{column} cannot be written ({error}).") from None
                 traceback.print_exc()
                 failed.append(UserError(f"{column} failed ({type(error).__name__}: {error})."))
         if failed:
@@ -212,11 +213,13 @@ def make(plan: Plan) -> list[str]:
             group.make(plan)
         except (Stopped, KeyboardInterrupt):
             raise
-        except (UserError, OSError) as error:
+        except UserError as error:
             print(f"{group}: {error}", file=sys.stderr, flush=True)
             if not isinstance(error, Busy):  # else it will be there when that process is done
                 failed.append(str(group))
-        except Exception:  # one cell's failure must not cost the others
+        except Exception as error:  # one cell's failure must not cost the others
+            if is_full(error):
+                raise UserError(f"{group} cannot be written ({error}); what is made is kept.") from None
             traceback.print_exc()
             failed.append(str(group))
     return failed
@@ -251,17 +254,23 @@ def make_column(plan: Plan, study: Study, column: str, seed: int) -> None:
             try:
                 if not path.exists():  # or has just made it
                     make_cell(path, bench, cell, f"{study.name}, {column}, seed {seed}, {part}, {name}")
-            except (UserError, OSError) as error:
+            except UserError as error:
                 failed.append(error)
             except Exception as error:  # one cell's failure must not cost the others
+                if is_full(error):  # but nothing more can be kept
+                    raise
                 traceback.print_exc()
                 failed.append(error)
             finally:
                 lock.unlink(missing_ok=True)
     if failed:
-        plain = (UserError, OSError)
-        words = dict.fromkeys(str(e) if isinstance(e, plain) else f"{type(e).__name__}: {e}" for e in failed)
+        words = dict.fromkeys(str(e) if isinstance(e, UserError) else f"{type(e).__name__}: {e}" for e in failed)
         raise UserError(f"{len(failed)} cells of {column} failed ({'; '.join(words)})")
+
+
+def is_full(error: Exception) -> bool:
+    """Whether the disk takes no more, which no traceback would help with."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def make_cell(path: Path, bench: Bench, cell: Cell, name: str) -> None:

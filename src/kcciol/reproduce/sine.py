@@ -47,6 +47,7 @@ def control(config: RegressionConfig) -> RegressionConfig:
 
 MEMBERS: dict[str, Callable[[RegressionConfig], RegressionConfig]] = {
     "kcciol-paper": lambda config: config,
+    "control-paper": control,
     "kcciol": ours,
     "control": lambda config: control(ours(config)),
 }
@@ -63,13 +64,15 @@ COLUMNS = {
     "mrcl": ("kcciol-paper", 1),
     "oml": ("kcciol-paper", 1),
     "kcciol-paper": ("kcciol-paper", 3),
+    "control-paper": ("control-paper", 3),
     "kcciol-phase2": ("kcciol", 2),
     "kcciol": ("kcciol", 3),
     "control": ("control", 3),
 }
 NOTES = {
     "kcciol": "Its meta-loss is what the table asks for: the error on the functions seen so far, after each of them. "
-    "The printed one is the error after the last.",
+    "The printed one is the error after the last. Its outer rate falls later than printed.",
+    "kcciol-phase1": "What OML is with our meta-loss and schedule.",
     "kcciol-paper": "The printed meta-loss, rates and steps, but four trajectories a step in phase 1 instead of one.",
     "mrcl": "Phase 1 of `kcciol-paper`.",
     "oml": "The same as `mrcl`: what sets OML apart, rows of W drawn anew for new classes, regression does not have.",
