@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,9 +85,9 @@ def test_the_printed_hyper_parameters_of_other_problems() -> None:
         assert (c.phase2.gamma, c.phase3.lam, c.mask.delta) == (1e-5, 5e-4, 0.5)
     literal = regression_preset("sine-literal")
     assert (literal.sine.count, literal.milestones, literal.loss) == (1, (1500, 2500, 3500), "end")
-    assert sine.ours(sine.PAPER) == replace(regression_preset("sine"), engine=sine.PAPER.engine)
-    assert sine.OWN.loss == "every"
-    assert replace(sine.PAPER, sine=literal.sine) == literal
+    assert literal == sine.PAPER
+    assert regression_preset("sine") == sine.ours(literal)
+    assert regression_preset("sine").loss == "every"
     assert literal.phase1.beta * literal.decay**3 == pytest.approx(literal.phase2.beta)
     gan = generation_preset("mnist-gan-literal")
     assert [p.steps for p in gan.phases] == [300000, 0, 3500000]

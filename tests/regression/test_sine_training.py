@@ -220,24 +220,6 @@ def test_members_of_both_losses_train_together() -> None:
     assert not torch.allclose(together[0], together[1])
 
 
-def test_later_phases_can_have_fewer_trajectories() -> None:
-    few = replace(TINY, sine=replace(TINY.sine, later_count=1))
-    alone = replace(TINY, sine=replace(TINY.sine, count=1))
-    net = Network(TINY.net, 4)
-    ends = {}
-    for number in (1, 2):
-        for name, config in (("all", TINY), ("few", few), ("alone", alone)):
-            Theta = net.init(0)[None].clone()
-            MetaStep(net, [config], number, Theta)()
-            ends[number, name] = Theta
-    assert torch.equal(ends[1, "few"], ends[1, "all"])
-    assert not torch.equal(ends[1, "few"], ends[1, "alone"])
-    assert torch.equal(ends[2, "few"], ends[2, "alone"])
-    assert not torch.equal(ends[2, "few"], ends[2, "all"])
-    with pytest.raises(UserError, match="later_count is -1"):
-        replace(TINY.sine, later_count=-1)
-
-
 def test_runs_that_blow_up_are_counted() -> None:
     net = Network(TINY.net, 4)
     rows = evaluate(net, net.init(0), TINY.sine, 1, runs=4, alpha=1e30).to_dict()

@@ -28,19 +28,12 @@ class SineConfig:
     """Examples of each function in tau_val."""
     count: int = 1
     """Trajectories in one meta-step; their losses are averaged."""
-    later_count: int = 0
-    """The same in phases 2 and 3; 0: as many as in phase 1."""
-
-    def in_phase(self, number: int) -> int:
-        """Trajectories in one meta-step of a phase."""
-        return self.count if number == 1 else self.later_count or self.count
 
     def __post_init__(self) -> None:
         for name in ("functions", "novel", "slots", "batches", "batch", "query", "count"):
             value = getattr(self, name)
             if not 1 <= value <= 2**20:
                 raise UserError(f"sine.{name} is {value}, but must be between 1 and 1048576.")
-        require(0 <= self.later_count <= 2**20, "sine.later_count", self.later_count, "between 0 and 1048576")
         if self.slots > min(self.functions, self.novel):
             raise UserError(f"sine.slots is {self.slots}, but must be at most the number of functions.")
 

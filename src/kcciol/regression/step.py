@@ -30,7 +30,6 @@ class MetaStep(MemberStep):
     ) -> None:
         super().__init__(members, number, Theta, mask)
         self.net, self.sine, self.order = net, members[0].sine, members[0].order
-        self.count = self.sine.in_phase(number)
         slots = self.sine.slots
         shares = {"end": [0.0] * (slots - 1) + [1.0], "every": [1 / slots] * slots}
         rows = torch.tensor([shares[m.loss] for m in members], device=Theta.device)
@@ -48,6 +47,6 @@ class MetaStep(MemberStep):
         return table
 
     def gradient(self, time: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, list[Tensor]]:
-        batch = draw(self.functions, self.sine, self.seeds, time, self.count)
+        batch = draw(self.functions, self.sine, self.seeds, time, self.sine.count)
         found = meta_gradient(self.net, self.Theta, batch, self.alpha, self.order, mask, lam, self.learn, self.shares)
-        return found.gradient, [found.loss, found.constraint, found.diverged / self.count]
+        return found.gradient, [found.loss, found.constraint, found.diverged / self.sine.count]
