@@ -35,7 +35,7 @@ RATES = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 
 
 def ours(config: RegressionConfig) -> RegressionConfig:
-    """What preset sine does otherwise than printed: another meta-loss, and other steps at which phase 1's rate falls."""
+    """What preset sine does otherwise than printed: the meta-loss, and the steps at which phase 1's rate falls."""
     return replace(config, loss=OWN.loss, milestones=OWN.milestones)
 
 
