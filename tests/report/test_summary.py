@@ -61,6 +61,16 @@ def test_small_errors_keep_their_digits(tmp_path: Path) -> None:
     )
 
 
+def test_runs_that_diverged_have_no_point(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    lost = {"mean": None, "n": 50, "diverged": 50}
+    rows = {n: {"kcciol": c, "paper: kcciol": printed(0.4)} for n, c in (("1", lost), ("2", cell(0.5, 0.1)))}
+    results = read(folder(tmp_path, table4={"title": "Sine", "rows": rows}))
+    assert markdown(results).splitlines()[2:4] == ["| Sine | 1 | 0.4 | ∞ |", "|  | 2 | 0.4 | 0.500 ± 0.100 |"]
+    picture(results, tmp_path / "a.svg")
+    assert "inf" not in (tmp_path / "a.svg").read_text()
+
+
 def test_tables_of_other_kinds_are_left_out(tmp_path: Path) -> None:
     learners = {"rows": {"online": {"kcciol": cell(90.0), "paper: kcciol": printed(85.0)}}}
     none = folder(tmp_path / "none", table5=learners, table8={"rows": {"1": {"oml": cell(1.0)}}})

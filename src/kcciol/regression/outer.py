@@ -70,12 +70,10 @@ def _losses(
     with torch.no_grad():
         stages = _stages(W, features(batch.x, steps, n), y, rates, learn, times)
         finite = torch.stack([t.flatten(1).isfinite().all(1) for layer in stages[-1] for t in layer]).all(0)
-        rates = rates * finite[:, None, None]  # what is not finite once stays so; such a copy learns nothing instead
-        changes = [[_change(W[i], to, finite) for i, to in enumerate(stage)] for stage in stages]
-    if order == "exact":
-        learned = _stages(W, features(batch.x, steps, n), y, rates, learn, times)
+    if order == "exact":  # once more, to differentiate; a copy that does not stay finite learns nothing instead
+        learned = _stages(W, features(batch.x, steps, n), y, rates * finite[:, None, None], learn, times)
     else:
-        learned = [[(w + dw, b + db) for (w, b), (dw, db) in zip(W, change, strict=True)] for change in changes]
+        learned = [[_moved(layer, to, finite) for layer, to in zip(W, stage, strict=True)] for stage in stages]
     z, truth = features(batch.x_query, asked), batch.y_query.flatten(0, 1)
     losses = torch.zeros_like(truth[:, 0])
     for i, now in enumerate(learned, 1):
@@ -97,7 +95,9 @@ def _stages(W: list[Layer], z: Tensor, y: Tensor, rates: Tensor, learn: Learn, t
     return found
 
 
-def _change(layer: Layer, to: Layer, finite: Tensor) -> Layer:
-    """What the inner loop has added to a layer; nothing to copies that are not finite."""
-    weight = torch.where(finite[:, None, None], to[0] - layer[0], 0.0)
-    return weight, torch.where(finite[:, None], to[1] - layer[1], 0.0)
+def _moved(layer: Layer, to: Layer, finite: Tensor) -> Layer:
+    """A layer and the constant that the inner loop has added to it; nothing to copies that are not finite."""
+    with torch.no_grad():
+        weight = torch.where(finite[:, None, None], to[0] - layer[0], 0.0)
+        bias = torch.where(finite[:, None], to[1] - layer[1], 0.0)
+    return layer[0] + weight, layer[1] + bias

@@ -11,7 +11,7 @@ from typing import Any
 from kcciol.atomic import replacing, require_file
 from kcciol.errors import UserError
 from kcciol.report.chart import numeric, spread_out
-from kcciol.report.read import PAPER, Cell, Grid, Results, Table
+from kcciol.report.read import PAPER, Grid, Results, Table
 from kcciol.report.words import digits_of, number, printed
 
 PICTURES = (".png", ".svg")  # formats
@@ -47,7 +47,7 @@ def markdown(results: Results) -> str:
         for n in dict.fromkeys((both[0], both[len(both) // 2], both[-1])):
             row = grid.rows[n]
             cells = [number(row[c], digits) if c in row else "" for c in columns]
-            what = f"{_short(table)}, {_metric(table)}" if n == both[0] else ""
+            what = ", ".join(filter(None, (_short(table), _metric(table)))) if n == both[0] else ""
             words = [_safe(what), _safe(f"{n} {table.axis}"), printed(row[PAPER + METHOD]), *cells]
             lines.append("| " + " | ".join(words) + " |")
     seeds = ", ".join(f"{_short(table)} {count}" for table, _ in shown if (count := _seeds(table)))
@@ -101,12 +101,13 @@ LINES: dict[str, dict[str, Any]] = {
 
 def _panel(axes: Any, table: Table, grid: Grid) -> None:
     for column, style in LINES.items():
-        points = [(float(n), row[column]) for n, row in grid.rows.items() if column in row]
+        there = ((float(n), row[column]) for n, row in grid.rows.items() if column in row)
+        points = [(x, cell) for x, cell in there if math.isfinite(cell.mean)]  # runs may have diverged
         if points:
             axes.errorbar(
                 [x for x, _ in points],
                 [cell.mean for _, cell in points],
-                yerr=[_bar(cell) for _, cell in points],
+                yerr=[cell.ci95 or 0.0 for _, cell in points],
                 markersize=4,
                 linewidth=1.4,
                 **style,
@@ -152,7 +153,3 @@ def _seeds(table: Table) -> int:
     seeds = table.about.get("seeds")
     known = seeds.get(METHOD) if isinstance(seeds, dict) else seeds
     return len(known) if isinstance(known, list) else 0
-
-
-def _bar(cell: Cell) -> float:
-    return cell.ci95 or 0.0
