@@ -29,8 +29,7 @@ def printed(*alphas: float) -> Callable[[Config], Config]:
 
 def columns_of(preset: str, change: Callable[[Config], Config]) -> dict[str, Column]:
     """Every representation; the rivals as printed, which for OML is the end of `kcciol-paper`'s phase 1, and in
-    `oml-same` with our trajectories and number of steps. KCCIOL-o, which the paper calls "without knowledge transfer",
-    once after the l1 term of phase 2 and once, `kcciol-o-plain`, after as many steps without it."""
+    `oml-same` with our trajectories and number of steps."""
     return {
         "scratch": Column(preset, "scratch"),
         "pretrained": Column(preset, "pretrained"),
@@ -44,17 +43,25 @@ def columns_of(preset: str, change: Callable[[Config], Config]) -> dict[str, Col
         "kcciol-phase2": Column(preset, "kcciol", after=("kcciol", 2), phase=2),
         "kcciol-o": Column(preset, "kcciol-o", after=("kcciol", 2)),
         "control": Column(preset, "control", after=("kcciol", 1)),
-        "kcciol-o-plain": Column(preset, "gamma0", masked(1.0), after=("control", 2)),
     }
+
+
+# KCCIOL-o, which the paper calls "without knowledge transfer", after a phase 2 without the l1 term
+PLAIN = {"kcciol-o-plain": Column("mini-imagenet", "gamma0", masked(1.0), after=("control", 2))}
 
 
 def gradient(classes: tuple[int, ...]) -> Callable[[str], Mapping[str, Cell]]:
     """The gradient head, and class means, on each representation; for scratch the whole network learns."""
 
     def part(column: str) -> Mapping[str, Cell]:
-        found = {"adam": cells.scratch(classes) if column == "scratch" else cells.gradient_head(classes)}
-        found |= {name: cells.closed(name, classes=classes) for name in ("ncm", "gaussian")}
-        return found | ({"pixels": cells.closed("ncm", "pixels", classes=classes)} if column == "scratch" else {})
+        if column == "scratch":
+            floors = {
+                "ncm": cells.closed("ncm", classes=classes),
+                "pixels": cells.closed("ncm", "pixels", classes=classes),
+            }
+            return {"adam": cells.scratch(classes), **floors}
+        closed = {name: cells.closed(name, classes=classes) for name in ("ncm", "gaussian")}
+        return {"adam": cells.gradient_head(classes), **closed}
 
     return part
 
@@ -193,7 +200,7 @@ MINI, CIFAR = (6, 8, 10, 12, 14, 16, 18, 20), (10, 15, 20, 25, 30)
 MINI_IMAGENET = Study(
     "mini-imagenet",
     Sizes(MINI, train_samples=30, test_samples=30, held_out=8, redraw=True),
-    columns_of("mini-imagenet", printed(0.1, 0.1, 0.5)),
+    columns_of("mini-imagenet", printed(0.1, 0.1, 0.5)) | PLAIN,
     {"table2": gradient(MINI), "table7": table7(MINI, held_out=8), "weights": figures.histogram},
     {"table7": tuple(STARTS), "weights": figures.HISTOGRAM},
     mini_tables,
