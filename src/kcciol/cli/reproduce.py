@@ -52,13 +52,16 @@ class ReproduceOptions:
     """Stop after so many minutes; call again to go on."""
     tables: bool = True
     """Write the tables at the end."""
+    cells: bool = False
+    """Keep the measurements that the tables are made of beside them, in OUT/cells: another machine that makes more of a
+    table takes them from there."""
 
 
 def reproduce(words: Sequence[str]) -> int:
     """Re-make tables of the paper."""
     from kcciol.engine.ranks import Ranks
     from kcciol.engine.stop import Stopped
-    from kcciol.reproduce import runner
+    from kcciol.reproduce import kept, runner
     from kcciol.reproduce.study import Where
     from kcciol.reproduce.tables import refuse_rehearsal, write_tables
 
@@ -91,10 +94,13 @@ def reproduce(words: Sequence[str]) -> int:
     where = Where(options.root, runs, tiny)
     until = began + 60 * options.minutes if options.minutes < ReproduceOptions.minutes else math.inf
     plan = runner.Plan(where, parts, options.seeds, options.columns, options.jobs, until, options.ray, options.gpus)
-    complete = all(path.exists() for path in runner.every_path(plan))  # then this call makes nothing, and costs nothing
+    complete = True
     before = in_good_order()
     try:
         with folders({"--runs": runs, "--out": tables} if options.tables else {"--runs": runs}):
+            if options.tables and (others := kept.adopt(plan, tables)):
+                terminal.print(f"{len(others)} cells are not used, being of other settings ({others[0]}, for one).")
+            complete = all(path.exists() for path in runner.every_path(plan))  # then this call costs nothing
             failed = runner.make(plan)
     except Stopped as stopped:
         terminal.print(f"{stopped} Call again to go on.")
@@ -107,6 +113,8 @@ def reproduce(words: Sequence[str]) -> int:
         written, left_alone = write_tables(plan, tables, 0.0 if complete else time.monotonic() - began)
         for line in (*(f"wrote {path}" for path in written), *left_alone):
             terminal.print(line)
+        if options.cells:
+            kept.keep(plan, tables)
     for name in failed:
         terminal.print(f"failed: {name}")
     if not failed and (left := sum(not path.exists() for path in runner.every_path(plan))):

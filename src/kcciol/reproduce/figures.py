@@ -162,7 +162,7 @@ FIGURES: dict[str, Mapping[str, Cell]] = {  # by column
 for _column in DELTAS:
     FIGURES[_column] = {**FIGURES.get(_column, {}), "masking": Cell(searched("masking"), masking)}
 HISTOGRAM = ("kcciol", "control")
-HELD = ("kcciol", "kcciol-o", "kcciol-o-plain")
+HELD = ("kcciol", "kcciol-o")
 
 
 def part(column: str) -> Mapping[str, Cell]:
@@ -234,10 +234,9 @@ def constrained(found: Mapping[str, Mapping[str, list[dict[str, Any]]]], name: s
     if not rows or any(len(row) < 2 for row in rows.values()):
         return []
     several = len(next(iter(results.values())))
-    plain = "; kcciol-o-plain: all of them, after a phase 2 without the l1 term" if "kcciol-o-plain" in results else ""
     caption = (
         "Accuracy on held-out images of novel classes. Phase 3 holds the important half of the parameters (kcciol) or "
-        f"all of them (kcciol-o) after the same phases 1 and 2{plain}. Bars are 95 % intervals over the streams of "
+        "all of them (kcciol-o) after the same phases 1 and 2. Bars are 95 % intervals over the streams of "
         f"{several} trainings each; how much these differ is in the table."
     )
     numbers = {f"{c}, {n} classes": cell["mean"] for n, row in rows.items() for c, cell in row.items()}
