@@ -20,7 +20,7 @@ from kcciol.report.summary import digest, markdown, picture
 from kcciol.values import to_dict
 
 ROOT = Path(__file__).parents[1]
-PLACES = ("README.md", "docs/protocol.md", "docs/architecture.md", "docs/methods.md")
+PLACES = ("README.md", "docs/protocol.md", "docs/architecture.md", "docs/methods.md", "docs/reproduce.md")
 
 
 def summary() -> str:
@@ -115,6 +115,17 @@ def speed() -> str:
     return "\n".join([*lines, "", text])
 
 
+def recipes() -> str:
+    """`kcciol bench recipes` on a GPU."""
+    b = _read("bench-recipes.json")
+    lines = ["| preset | trained together | steps | ms a step, by phase | all steps, s |", "| --- " * 5 + "|"]
+    for name, one in b["presets"].items():
+        each = ", ".join(f"{ms:.2f}" for ms in one["ms"])
+        lines.append(f"| `{name}` | {one['members']} | {sum(one['steps']):,} | {each} | {one['recipe_s']:.0f} |")
+    about = b["record"]
+    return "\n".join([*lines, "", f"({about['hardware']['gpu']}, torch {about['versions']['torch']}.)"])
+
+
 def quickstart() -> str:
     """The table that `kcciol quickstart` prints."""
     data = _read("quickstart.json")
@@ -164,6 +175,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "adds": adds,
     "settings": settings,
     "speed": speed,
+    "recipes": recipes,
     "quickstart": quickstart,
     "costs": costs,
 }
