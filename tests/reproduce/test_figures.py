@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kcciol.reproduce import colour, figures, omniglot
+from kcciol.reproduce.drawn import Drawn
 from kcciol.reproduce.figures import ABOUT, DELTAS
 from kcciol.reproduce.runner import Plan, make
 from kcciol.reproduce.study import Bench, Where
@@ -48,3 +50,23 @@ def test_both_halves_of_the_weights_are_asked(tmp_path: Path) -> None:
     second, last = bench.after_phase(2), bench.representation
     assert not bool((second.Theta == last.Theta).all())
     assert Bench(omniglot.STUDY, "lambda0", 0, bench.where).after_phase(1).config.representation == "kcciol"
+
+
+def test_a_figure_is_of_the_seeds_that_all_its_columns_have(tmp_path: Path) -> None:
+    def result(seed: int, mean: float) -> dict[str, Any]:
+        numbers = {"mean absolute weight": mean}
+        about = {"config": {"seed": seed}, "record": {}}
+        return {"tensor": "conv5.weight", "reach": 1.0, "counts": [1.0] * figures.BINS, "numbers": numbers, **about}
+
+    def drawn(**columns: list[dict[str, Any]]) -> list[Drawn]:
+        return figures.draw({column: {"weights": results} for column, results in columns.items()})
+
+    (first,) = drawn(kcciol=[result(1, 2.0)], control=[result(1, 4.0)])
+    assert "One training each" in first.caption
+    first.write(tmp_path)
+    (both,) = drawn(kcciol=[result(0, 1.0), result(1, 2.0)], control=[result(0, 3.0), result(1, 4.0), result(2, 9.0)])
+    assert both.seeds == {"kcciol": [0, 1], "control": [0, 1]}
+    assert both.numbers == {"KCCIOL: mean absolute weight": 1.5, "without l1: mean absolute weight": 3.5}
+    assert "means over 2 trainings" in both.caption
+    assert both.lost(tmp_path) == []
+    assert drawn(kcciol=[result(0, 1.0)], control=[result(1, 4.0)]) == []

@@ -36,7 +36,7 @@ def test_digits_learned_in_sequence_become_a_figure(tmp_path: Path, capsys: pyte
     made = json.loads(cell.read_text())
     cell.write_text(json.dumps(made | {"spec": made["spec"] | {"rates": [0.5]}}))
     with pytest.raises(UserError, match="other settings"):
-        gan.make(where, (0, 1))
+        gan.cells(where, (0, 1))[cell]()
 
 
 def test_the_classifier_tells_real_images_apart() -> None:

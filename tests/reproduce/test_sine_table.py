@@ -26,7 +26,7 @@ def test_members_of_all_seeds_become_one_table(tmp_path: Path, capsys: pytest.Ca
     where = Where(runs=tmp_path, tiny=True)
     sine.make(where, (0, 1))
     assert "8 members trained" in capsys.readouterr().out
-    assert all(path.exists() for path in sine.paths(where, (0, 1)))
+    assert all(path.exists() for path in sine.cells(where, (0, 1)))
     sine.make(where, (0, 1))
     assert capsys.readouterr().out == ""
     table = sine.tables(where, (0, 1))["table4"]
@@ -59,7 +59,7 @@ def test_results_measured_otherwise_are_refused(tmp_path: Path) -> None:
     made = json.loads(path.read_text())
     path.write_text(json.dumps(made | {"spec": made["spec"] | {"runs": 7}}))
     with pytest.raises(UserError, match="other settings"):
-        sine.check(where, (0,))
+        sine.cells(where, (0,))[path]()
 
 
 def test_an_error_of_runs_that_diverged_is_no_number(tmp_path: Path) -> None:

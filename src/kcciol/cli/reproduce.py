@@ -53,8 +53,8 @@ class ReproduceOptions:
     tables: bool = True
     """Write the tables at the end."""
     cells: bool = False
-    """Keep the measurements that the tables are made of beside them, in OUT/cells: another machine that makes more of a
-    table takes them from there."""
+    """Keep the measurements that the tables are made of in OUT/cells, where another machine that makes more of a table
+    finds them. Experiments of which some are kept there keep on without this flag."""
 
 
 def reproduce(words: Sequence[str]) -> int:
@@ -71,6 +71,8 @@ def reproduce(words: Sequence[str]) -> int:
     if not options.names:
         there = [*runner.PARTS, *(part for parts in runner.PARTS.values() for part in parts)]
         raise UserError(f"kcciol reproduce needs the name of an experiment: all, {', '.join(there)}.")
+    if options.cells and not options.tables:
+        raise UserError("--cells keeps what tables are made of: leave --no-tables out.")
     if options.jobs < 1 or not options.minutes > 0:
         raise UserError("--jobs must be at least 1 and --minutes above 0.")
     if not options.seeds or min(options.seeds) < 0 or len(set(options.seeds)) < len(options.seeds):
@@ -94,12 +96,13 @@ def reproduce(words: Sequence[str]) -> int:
     where = Where(options.root, runs, tiny)
     until = began + 60 * options.minutes if options.minutes < ReproduceOptions.minutes else math.inf
     plan = runner.Plan(where, parts, options.seeds, options.columns, options.jobs, until, options.ray, options.gpus)
-    complete = True
+    wanted = [("--runs", runs), *([("--out", tables)] if options.tables else [])]
+    wanted += [("--out", kept.beside(plan, tables).where.runs / "cells")] if options.cells else []
     before = in_good_order()
     try:
-        with folders({"--runs": runs, "--out": tables} if options.tables else {"--runs": runs}):
-            if options.tables and (others := kept.adopt(plan, tables)):
-                terminal.print(f"{len(others)} cells are not used, being of other settings ({others[0]}, for one).")
+        with folders(wanted):
+            if options.tables and (unused := kept.adopt(plan, tables)):
+                terminal.print(f"{len(unused)} of the cells that are kept cannot be used: {unused[0]}")
             complete = all(path.exists() for path in runner.every_path(plan))  # then this call costs nothing
             failed = runner.make(plan)
     except Stopped as stopped:
@@ -110,11 +113,12 @@ def reproduce(words: Sequence[str]) -> int:
             signal.signal(signal.SIGTERM, before)
     left_alone: list[str] = []
     if options.tables:
+        kept.adopt(plan, tables)  # others may have made some meanwhile
         written, left_alone = write_tables(plan, tables, 0.0 if complete else time.monotonic() - began)
+        if others := kept.keep(plan, tables, options.cells):
+            left_alone.append(f"{len(others)} kept cells are others than the tables' ({others[0]}, for one), and stay.")
         for line in (*(f"wrote {path}" for path in written), *left_alone):
             terminal.print(line)
-        if options.cells:
-            kept.keep(plan, tables)
     for name in failed:
         terminal.print(f"failed: {name}")
     if not failed and (left := sum(not path.exists() for path in runner.every_path(plan))):
@@ -125,11 +129,11 @@ def reproduce(words: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def folders(wanted: dict[str, Path]) -> Iterator[None]:
+def folders(wanted: Sequence[tuple[str, Path]]) -> Iterator[None]:
     """Folders that can be written to, by their flags; of those that were made, the empty ones go when it is refused."""
-    new = [path for folder in wanted.values() for path in (folder, *folder.parents) if not path.exists()]
+    new = [path for _, folder in wanted for path in (folder, *folder.parents) if not path.exists()]
     try:
-        for flag, folder in wanted.items():
+        for flag, folder in wanted:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:

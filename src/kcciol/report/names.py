@@ -11,6 +11,7 @@ COLUMNS = {  # of tables alone; representations and learners say themselves what
     "kcciol-phase1": "kcciol where its phase 1 ends",
     "kcciol-phase2": "kcciol where its phase 2 ends",
     "kcciol-o": "kcciol, but phase 3 holds all parameters instead of the important half",
+    "kcciol-o-plain": "kcciol-o, but without the l1 term in phase 2",
     "standard": "a supervised network, all of which learns online",
     "pretraining": "a supervised network, of which the head learns",
 }

@@ -10,7 +10,7 @@ from kcciol.compare import Trained
 from kcciol.config import Config
 from kcciol.reproduce import cells, figures, frames
 from kcciol.reproduce.drawn import Drawn
-from kcciol.reproduce.study import Cell, Column, Sizes, Study
+from kcciol.reproduce.study import Cell, Column, Sizes, Study, masked
 
 
 def printed(*alphas: float) -> Callable[[Config], Config]:
@@ -44,6 +44,10 @@ def columns_of(preset: str, change: Callable[[Config], Config]) -> dict[str, Col
         "kcciol-o": Column(preset, "kcciol-o", after=("kcciol", 2)),
         "control": Column(preset, "control", after=("kcciol", 1)),
     }
+
+
+# KCCIOL-o, which the paper calls "without knowledge transfer", after a phase 2 without the l1 term
+PLAIN = {"kcciol-o-plain": Column("mini-imagenet", "gamma0", masked(1.0), after=("control", 2))}
 
 
 def gradient(classes: tuple[int, ...]) -> Callable[[str], Mapping[str, Cell]]:
@@ -196,7 +200,7 @@ MINI, CIFAR = (6, 8, 10, 12, 14, 16, 18, 20), (10, 15, 20, 25, 30)
 MINI_IMAGENET = Study(
     "mini-imagenet",
     Sizes(MINI, train_samples=30, test_samples=30, held_out=8, redraw=True),
-    columns_of("mini-imagenet", printed(0.1, 0.1, 0.5)),
+    columns_of("mini-imagenet", printed(0.1, 0.1, 0.5)) | PLAIN,
     {"table2": gradient(MINI), "table7": table7(MINI, held_out=8), "weights": figures.histogram},
     {"table7": tuple(STARTS), "weights": figures.HISTOGRAM},
     mini_tables,

@@ -162,7 +162,7 @@ FIGURES: dict[str, Mapping[str, Cell]] = {  # by column
 for _column in DELTAS:
     FIGURES[_column] = {**FIGURES.get(_column, {}), "masking": Cell(searched("masking"), masking)}
 HISTOGRAM = ("kcciol", "control")
-HELD = ("kcciol", "kcciol-o")
+HELD = ("kcciol", "kcciol-o", "kcciol-o-plain")
 
 
 def part(column: str) -> Mapping[str, Cell]:
@@ -208,22 +208,30 @@ ABOUT = {
 
 
 def draw(found: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> list[Drawn]:
-    """Figures of all that is there (cells by column and name), of its first seed."""
-    by_name: dict[str, dict[str, dict[str, Any]]] = {}
-    for column, results in found.items():
-        for name, measured in results.items():
-            by_name.setdefault(name, {})[column] = measured[0]
+    """Figures of all that is there (cells by column and name), of the seeds that all columns of a figure have."""
+    by_name: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for column, cells in found.items():
+        for name, measured in cells.items():
+            by_name.setdefault(name, {})[column] = measured
     drawn = []
-    for name, columns in by_name.items():
-        numbers = {
-            f"{f'delta {DELTAS[column]:g}' if name == 'masking' else NAMES.get(column, column)}: {key}": value
-            for column, result in columns.items()
-            for key, value in _numbers(name, result).items()
-        }
+    for name, every in by_name.items():
+        common = set.intersection(*({r["config"]["seed"] for r in measured} for measured in every.values()))
+        if not common:
+            continue
+        results = {c: [r for r in measured if r["config"]["seed"] in common] for c, measured in every.items()}
+        columns = {column: measured[0] for column, measured in results.items()}  # what is drawn
+        numbers: dict[str, float] = {}
+        for column, measured in results.items():
+            label = f"delta {DELTAS[column]:g}" if name == "masking" else NAMES.get(column, column)
+            each = [_numbers(name, result) for result in measured]
+            numbers |= {f"{label}: {key}": sum(values[key] for values in each) / len(each) for key in each[0]}
         data = {column: _data(result) for column, result in columns.items()}
-        alone = {column: [result] for column, result in columns.items()}
         size = (4.5 * len(columns), {"activations": 2.6, "tsne": 4.0}[name]) if name in SIDE_BY_SIDE else (4.5, 4.0)
-        drawn.append(Drawn(name, *ABOUT[name], numbers, data, alone, size, _painter(PICTURES[name], columns)))
+        title, caption = ABOUT[name]
+        if len(common) > 1:
+            several = f"Numbers are means over {len(common)} trainings each, the picture is of the first."
+            caption = caption.replace("One training each.", several)
+        drawn.append(Drawn(name, title, caption, numbers, data, results, size, _painter(PICTURES[name], columns)))
     return drawn
 
 
@@ -233,11 +241,12 @@ def constrained(found: Mapping[str, Mapping[str, list[dict[str, Any]]]], name: s
     rows = by_classes(results)
     if not rows or any(len(row) < 2 for row in rows.values()):
         return []
-    several = len(next(iter(results.values())))
+    plain = "; kcciol-o-plain: all of them, after a phase 2 without the l1 term" if "kcciol-o-plain" in results else ""
+    trainings = ", ".join(f"{column} {len(measured)}" for column, measured in results.items())
     caption = (
         "Accuracy on held-out images of novel classes. Phase 3 holds the important half of the parameters (kcciol) or "
-        "all of them (kcciol-o) after the same phases 1 and 2. Bars are 95 % intervals over the streams of "
-        f"{several} trainings each; how much these differ is in the table."
+        f"all of them (kcciol-o) after the same phases 1 and 2{plain}. Bars are 95 % intervals over the streams of all "
+        f"trainings ({trainings}); how much these differ is in the table."
     )
     numbers = {f"{c}, {n} classes": cell["mean"] for n, row in rows.items() for c, cell in row.items()}
     kept = ("mean", "ci95", "n", "by_seed")

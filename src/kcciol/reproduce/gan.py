@@ -6,9 +6,10 @@ they should be.
 
 from __future__ import annotations
 
+import functools
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ TINY = replace(
     phase3=replace(PAPER.phase3, steps=2),
     engine=EngineConfig(device="auto"),
 )
+REAL = "classifier on held-out real images"
 COLUMNS = {"mrcl": ("control", 1), "control": ("control", 3), "kcciol": ("kcciol", 3)}  # a member, after a phase
 
 
@@ -47,10 +49,6 @@ def data_of(where: Where) -> Splits:
         drawn = replace(preset("quickstart").data, size=12, base_classes=7, novel_classes=3, samples=40)
         return load_data(replace(drawn, validation_classes=0))
     return digits(where.root)
-
-
-def paths(where: Where, seeds: Sequence[int]) -> list[Path]:
-    return [path_of(where, column, seed) for column in COLUMNS for seed in seeds]
 
 
 def path_of(where: Where, column: str, seed: int) -> Path:
@@ -64,13 +62,16 @@ def variants(config: GenerationConfig, seeds: Sequence[int]) -> dict[tuple[str, 
     return {(n, seed): replace(config, seed=seed, phase3=replace(config.phase3, lam=lam[n])) for n, seed in every}
 
 
-def check(where: Where, seeds: Sequence[int]) -> None:
-    """Refuse cells of other settings."""
+def cells(where: Where, seeds: Sequence[int]) -> dict[Path, Callable[[], dict[str, Any]]]:
+    """All that there is to measure, and what reads it and refuses one of other settings."""
     every = variants(TINY if where.tiny else PAPER, seeds)
+    found: dict[Path, Callable[[], dict[str, Any]]] = {}
     for column, (name, _) in COLUMNS.items():
         for seed in seeds:
             path = path_of(where, column, seed)
-            refuse_other(path, every[name, seed], spec(where), "rates")
+            keys = ("rates", REAL)
+            found[path] = functools.partial(refuse_other, path, every[name, seed], spec(where), *keys)
+    return found
 
 
 def spec(where: Where) -> dict[str, Any]:
@@ -80,8 +81,7 @@ def spec(where: Where) -> dict[str, Any]:
 
 def make(where: Where, seeds: Sequence[int]) -> None:
     """Train what is not trained, measure what is not measured."""
-    check(where, seeds)
-    seeds = [seed for seed in sorted(seeds) if not all(path.exists() for path in paths(where, [seed]))]
+    seeds = [seed for seed in sorted(seeds) if not all(path.exists() for path in cells(where, [seed]))]
     if not seeds:
         return
     (folder, there), began = run_of(where.runs / "gan", seeds), time.monotonic()
@@ -98,7 +98,7 @@ def make(where: Where, seeds: Sequence[int]) -> None:
         for seed in seeds:
             one = names.index((name, seed))
             result = measure(nets, Theta[one], data.novel, seed, judge, how["batches"])
-            result |= {"classifier on held-out real images": real, "spec": how}
+            result |= {REAL: real, "spec": how}
             result |= {"config": to_dict(members[one]), "record": record()}
             path = path_of(where, column, seed)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ def draw(where: Where, seeds: Sequence[int]) -> list[Drawn]:
                 found.setdefault(column, []).append(json.loads(path_of(where, column, seed).read_text()))
     if not found:
         return []
-    real = [r["classifier on held-out real images"] for results in found.values() for r in results]
+    real = [r[REAL] for results in found.values() for r in results]
     numbers: dict[str, float] = {"real images that the classifier knows, %": min(real)}
     for column, results in found.items():
         for rate in results[0]["rates"]:

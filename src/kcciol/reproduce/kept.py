@@ -2,67 +2,63 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import shutil
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from kcciol.atomic import replacing, write_json
 from kcciol.errors import UserError
-from kcciol.reproduce.runner import STUDIES, WHOLES, Plan, cells, check_cell, read, seeds_there
-from kcciol.reproduce.study import Bench, Cell
+from kcciol.reproduce.runner import Plan, cells_of, there
 
 
-def keep(plan: Plan, out: Path) -> None:
-    """Copy all cells of what is wanted to `out`, as the tables have them: without the folders of this machine."""
+def beside(plan: Plan, out: Path) -> Plan:
+    """The same plan where its cells are kept: beside the tables, those of rehearsals by themselves."""
+    return replace(plan, where=replace(plan.where, runs=out / "rehearsal" if plan.where.tiny else out))
+
+
+def keep(plan: Plan, out: Path, every: bool) -> list[Path]:
+    """Copy the cells of what is wanted to where they are kept, as the tables have them: without the folders of this
+    machine. Returns those that lie there otherwise, and are left.
+
+    every: else only of experiments of which some are kept already.
+    """
+    target, left = beside(plan, out), []
     for name in plan.parts:
-        for path, _ in there(plan, name):
-            value = json.loads(path.read_text(encoding="utf-8")) if name in WHOLES else read(path)
-            target = out / path.relative_to(plan.where.runs)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_json(target, value)
-
-
-def adopt(plan: Plan, out: Path) -> list[Path]:
-    """Take from `out` the cells that are not here; returns those that stay there, as they cannot be read or were made
-    with other settings."""
-    others = replace(plan, where=replace(plan.where, runs=out))
-    left = []
-    for name in plan.parts:
-        for path, check in there(others, name):
-            target = plan.where.runs / path.relative_to(out)
-            if target.exists():
-                continue
-            try:
-                check()
-            except UserError:
+        if not every and not cells_of(target, name).is_dir():
+            continue
+        for made in there(plan, name):
+            value, path = made.read(), target.where.runs / made.path.relative_to(plan.where.runs)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                write_json(path, value)
+            elif not _same(path, value):
                 left.append(path)
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(target) as part:
-                shutil.copyfile(path, part)
     return left
 
 
-def there(plan: Plan, name: str) -> Iterator[tuple[Path, Callable[[], None]]]:
-    """The cells of an experiment that exist, of whichever seed, each with what refuses one of other settings."""
-    seeds = seeds_there(plan, name)
-    if name in WHOLES:
-        for seed in seeds:
-            check = functools.partial(WHOLES[name].check, plan.where, [seed])
-            yield from ((path, check) for path in WHOLES[name].paths(plan.where, [seed]) if path.exists())
-        return
-    study = STUDIES[name]
-    every = replace(plan, parts={name: tuple(study.parts)})
-    for column in study.columns:
-        for seed in seeds:
-            bench = Bench(study, column, seed, plan.where)
-            for path, _, _, cell in cells(every, study, column, seed):
-                if path.exists():
-                    yield path, functools.partial(_check, path, bench, cell)
+def _same(path: Path, value: dict[str, Any]) -> bool:
+    try:
+        return bool(json.loads(path.read_text(encoding="utf-8")) == value)
+    except (OSError, ValueError, RecursionError):  # not what was measured here, at any rate
+        return False
 
 
-def _check(path: Path, bench: Bench, cell: Cell) -> None:
-    check_cell(path, read(path), bench, cell)
+def adopt(plan: Plan, out: Path) -> list[str]:
+    """Take the kept cells that are not here; returns why others stay where they are."""
+    source, left = beside(plan, out), []
+    for name in plan.parts:
+        for made in there(source, name):
+            path = plan.where.runs / made.path.relative_to(source.where.runs)
+            if path.exists():
+                continue
+            try:
+                made.read()
+            except UserError as error:
+                left.append(str(error))
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as part:
+                shutil.copyfile(made.path, part)
+    return left

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from kcciol.engine.stop import Stopped
 from kcciol.errors import Busy, UserError
 from kcciol.reproduce import colour, gan, omniglot, sine
 from kcciol.reproduce.drawn import Drawn
-from kcciol.reproduce.study import Bench, Cell, Study, Where, folder_of, trained_seconds, what_matters
+from kcciol.reproduce.study import Bench, Cell, Study, Where, folder_of, read_cell, trained_seconds, what_matters
 from kcciol.values import to_dict
 
 STUDIES: dict[str, Study] = {study.name: study for study in (omniglot.STUDY, colour.MINI_IMAGENET, colour.CIFAR100)}
@@ -32,18 +33,17 @@ class Whole:
 
     parts: tuple[str, ...]
     make: Callable[[Where, Sequence[int]], None]
-    paths: Callable[[Where, Sequence[int]], list[Path]]
+    cells: Callable[[Where, Sequence[int]], dict[Path, Callable[[], dict[str, Any]]]]
+    """Its cells, each with what reads it, and refuses one that was made otherwise."""
     tables: Callable[[Where, Sequence[int]], dict[str, Any]]
-    check: Callable[[Where, Sequence[int]], None]
-    """Refuse what is there and was made otherwise."""
     ready: Callable[[Where], object] = lambda where: None
     """Refuse at once what could not be made, such as for lack of data."""
     draw: Callable[[Where, Sequence[int]], list[Drawn]] | None = None
 
 
 WHOLES = {
-    "sine": Whole(("table4",), sine.make, sine.paths, sine.tables, sine.check),
-    "mnist": Whole(("gan",), gan.make, gan.paths, gan.tables, gan.check, gan.data_of, gan.draw),
+    "sine": Whole(("table4",), sine.make, sine.cells, sine.tables),
+    "mnist": Whole(("gan",), gan.make, gan.cells, gan.tables, gan.data_of, gan.draw),
 }
 LEFT = 3  # exit code: cells are not made yet
 HELPERS = 4  # processes that make the cells of one column's larger tables together
@@ -81,7 +81,7 @@ class Group:
     def paths(self, plan: Plan) -> list[Path]:
         """The cells that it makes."""
         if self.name in WHOLES:
-            return WHOLES[self.name].paths(plan.where, self.seeds)
+            return list(WHOLES[self.name].cells(plan.where, self.seeds))
         mine, study = self._plan(plan), STUDIES[self.name]
         return [path for c in self.columns for path, *_ in cells(mine, study, c, self.seeds[0])]
 
@@ -229,7 +229,7 @@ def every_path(plan: Plan) -> Iterator[Path]:
     """The cells of all that is wanted."""
     for name in plan.parts:
         if name in WHOLES:
-            yield from (() if plan.columns else WHOLES[name].paths(plan.where, plan.seeds))
+            yield from (() if plan.columns else WHOLES[name].cells(plan.where, plan.seeds))
         else:
             for column in (c for c in STUDIES[name].columns if not plan.columns or c in plan.columns):
                 for seed in plan.seeds:
@@ -290,40 +290,62 @@ def make_cell(path: Path, bench: Bench, cell: Cell, name: str) -> None:
 def check(plan: Plan) -> None:
     """Refuse cells of other settings: they must not stand in for those wanted."""
     for name in plan.parts:
-        if name in WHOLES:
-            WHOLES[name].check(plan.where, seeds_there(plan, name))
-    for study in (STUDIES[name] for name in plan.parts if name in STUDIES):
-        every = replace(plan, parts={study.name: tuple(study.parts)})  # all are read when the tables are written
-        for column in study.columns:
-            for seed in seeds_there(plan, study.name):
-                bench = Bench(study, column, seed, plan.where)
-                for path, _, _, cell in cells(every, study, column, seed):
-                    if path.exists():
-                        check_cell(path, read(path), bench, cell)
+        for made in there(plan, name):
+            made.read()
 
 
-def check_cell(path: Path, result: dict[str, Any], bench: Bench, cell: Cell) -> None:
-    """Refuse a result that was measured otherwise, or on a representation trained otherwise."""
+@dataclass(frozen=True)
+class Made:
+    """A cell that is there."""
+
+    path: Path
+    read: Callable[[], dict[str, Any]]
+    """Its content; refuses one of other settings."""
+    column: str = ""
+    part: str = ""
+    name: str = ""
+
+
+def there(plan: Plan, experiment: str) -> Iterator[Made]:
+    """All cells of an experiment that are there, of whichever part and seed: its tables are made of them."""
+    seeds = seeds_there(plan, experiment)
+    if experiment in WHOLES:
+        pairs = WHOLES[experiment].cells(plan.where, seeds).items()
+        yield from (Made(path, read) for path, read in pairs if path.exists())
+        return
+    study = STUDIES[experiment]
+    every = replace(plan, parts={study.name: tuple(study.parts)})
+    for column in study.columns:
+        for seed in seeds:
+            bench = Bench(study, column, seed, plan.where)
+            for path, part, name, cell in cells(every, study, column, seed):
+                if path.exists():
+                    yield Made(path, partial(read, path, bench, cell), column, part, name)
+
+
+def read(path: Path, bench: Bench, cell: Cell) -> dict[str, Any]:
+    """A cell, without the folders of the machine that made it. One that was measured otherwise, or on a representation
+    trained otherwise, is refused."""
+    result = read_cell(path, "cell_seconds", "trained_seconds")
     wanted = json.loads(json.dumps(cell.spec(bench)))
-    if result.get("spec") != wanted or what_matters(result["config"]) != what_matters(to_dict(bench.config)):
-        raise UserError(f"{path} was made with other settings: move it away, or use other --runs.")
-
-
-def read(path: Path) -> dict[str, Any]:
-    """A cell, without the folders of the machine that made it."""
     try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if missing := {"config", "record", "spec", "cell_seconds", "trained_seconds"} - set(value):
-            raise ValueError(f"it lacks {min(missing)}")
-        if "data" in value["config"]:
-            value["config"]["data"]["root"] = Path(value["config"]["data"]["root"]).name
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path} cannot be read ({error}): move it away, and it is made again.") from None
-    return value
+        same = result["spec"] == wanted and what_matters(result["config"]) == what_matters(to_dict(bench.config))
+    except (KeyError, AttributeError):  # no config of a representation
+        same = False
+    if not same:
+        raise UserError(f"{path} was made with other settings: move it away, or choose other folders.")
+    result["config"]["data"]["root"] = Path(str(result["config"]["data"].get("root", ""))).name
+    return result
+
+
+def cells_of(plan: Plan, name: str) -> Path:
+    """The folder with an experiment's cells."""
+    return (
+        next(iter(WHOLES[name].cells(plan.where, [0]))).parent if name in WHOLES else plan.where.runs / "cells" / name
+    )
 
 
 def seeds_there(plan: Plan, name: str) -> tuple[int, ...]:
     """The seeds that are wanted, and those that there are cells of: a table is made of all that is there."""
-    folder = WHOLES[name].paths(plan.where, [0])[0].parent if name in WHOLES else plan.where.runs / "cells" / name
-    ends = (path.name.removesuffix(".json").rpartition("-seed")[2] for path in folder.glob("*-seed*"))
+    ends = (path.name.removesuffix(".json").rpartition("-seed")[2] for path in cells_of(plan, name).glob("*-seed*"))
     return tuple(sorted({*plan.seeds, *(int(end) for end in ends if end.isdecimal())}))

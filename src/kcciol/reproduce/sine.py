@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -106,8 +107,7 @@ TINY = Sizes(
 def make(where: Where, seeds: Sequence[int]) -> None:
     """Train what is not trained, measure what is not measured."""
     sizes = TINY if where.tiny else Sizes()
-    check(where, seeds)
-    seeds = [seed for seed in sorted(seeds) if not all(path.exists() for path in paths(where, [seed]))]
+    seeds = [seed for seed in sorted(seeds) if not all(path.exists() for path in cells(where, [seed]))]
     if wanted := [seed for seed in seeds if not all(path_of(where, c, seed).exists() for c in COLUMNS)]:
         meta_learned(where, wanted, sizes)
     if seeds:
@@ -147,14 +147,16 @@ def supervised(where: Where, seeds: Sequence[int], sizes: Sizes) -> None:
         measure(where, column, replace(sizes.config, seed=seed), Theta[i], sizes)
 
 
-def check(where: Where, seeds: Sequence[int]) -> None:
-    """Refuse cells of other settings."""
+def cells(where: Where, seeds: Sequence[int]) -> dict[Path, Callable[[], dict[str, Any]]]:
+    """All that there is to measure, and what reads it and refuses one of other settings."""
     sizes = TINY if where.tiny else Sizes()
+    found: dict[Path, Callable[[], dict[str, Any]]] = {}
     for column in (*COLUMNS, *SUPERVISED):
         for seed in seeds:
-            plain = replace(sizes.config, seed=seed)
+            plain, path = replace(sizes.config, seed=seed), path_of(where, column, seed)
             wanted = MEMBERS[COLUMNS[column][0]](plain) if column in COLUMNS else plain
-            refuse_other(path_of(where, column, seed), wanted, spec(column, wanted, sizes), "functions")
+            found[path] = functools.partial(refuse_other, path, wanted, spec(column, wanted, sizes), "functions")
+    return found
 
 
 def spec(column: str, config: RegressionConfig, sizes: Sizes) -> dict[str, Any]:
@@ -195,11 +197,6 @@ def measure(where: Where, column: str, config: RegressionConfig, Theta: Tensor, 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, result)
     print(f"sine, {column}, seed {config.seed}: {result['cell_seconds']:.1f} s", flush=True)
-
-
-def paths(where: Where, seeds: Sequence[int]) -> list[Path]:
-    """All that there is to measure."""
-    return [path_of(where, column, seed) for column in (*COLUMNS, *SUPERVISED) for seed in seeds]
 
 
 def path_of(where: Where, column: str, seed: int) -> Path:

@@ -329,22 +329,32 @@ def run_of(base: Path, seeds: Sequence[int]) -> tuple[Path, list[int]]:
     return base / f"members-seeds{'-'.join(map(str, seeds))}", list(seeds)
 
 
-def refuse_other(path: Path, config: Any, spec: Any, *keys: str) -> None:
-    """A result that is there must have been made with these settings, wherever it was computed, measured so, and have
-    these keys."""
-    if not path.exists():
-        return
+def read_cell(path: Path, *keys: str) -> dict[str, Any]:
+    """A cell that has a config and these keys."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        old = dict(found["config"])
-        if missing := {"record", *keys} - set(found):
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+        if missing := {"config", "record", "spec", *keys} - set(found):
             raise ValueError(f"it lacks {min(missing)}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if not isinstance(found["config"], dict):
+            raise ValueError("its config is none")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{path} cannot be read ({error}): move it away, and it is made again.") from None
-    new = to_dict(config)
+    return found
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no result")
+
+
+def refuse_other(path: Path, config: Any, spec: Any, *keys: str) -> dict[str, Any]:
+    """The result that is there: it must have been made with these settings, wherever it was computed, measured so, and
+    have these keys."""
+    found = read_cell(path, *keys)
+    old, new = found["config"], to_dict(config)
     same = {k: v for k, v in old.items() if k != "engine"} == {k: v for k, v in new.items() if k != "engine"}
-    if not same or found.get("spec") != json.loads(json.dumps(spec)):
-        raise UserError(f"{path} was made with other settings: move it away, or use other --runs.")
+    if not same or found["spec"] != json.loads(json.dumps(spec)):
+        raise UserError(f"{path} was made with other settings: move it away, or choose other folders.")
+    return found
 
 
 def trained_seconds(study: Study, column: str, seed: int, where: Where) -> float:

@@ -11,22 +11,15 @@ from kcciol.atomic import write_json
 from kcciol.errors import UserError
 from kcciol.reproduce.drawn import Drawn
 from kcciol.reproduce.frames import Found, is_rehearsal, rehearsed
-from kcciol.reproduce.runner import STUDIES, WHOLES, Plan, cells, check_cell, read, seeds_there
-from kcciol.reproduce.study import Bench, Study
+from kcciol.reproduce.runner import STUDIES, WHOLES, Plan, seeds_there, there
+from kcciol.reproduce.study import Study
 
 
 def gather(plan: Plan, study: Study) -> dict[str, Found]:
     """All cells of a study that are there."""
     found: dict[str, dict[str, dict[str, list[dict[str, Any]]]]] = {part: {} for part in study.parts}
-    every = Plan(plan.where, {study.name: tuple(study.parts)}, plan.seeds)
-    for column in study.columns:
-        for seed in seeds_there(plan, study.name):
-            bench = Bench(study, column, seed, plan.where)
-            for path, part, name, cell in cells(every, study, column, seed):
-                if path.exists():
-                    result = read(path)
-                    check_cell(path, result, bench, cell)
-                    found[part].setdefault(column, {}).setdefault(name, []).append(result)
+    for made in there(plan, study.name):
+        found[made.part].setdefault(made.column, {}).setdefault(made.name, []).append(made.read())
     return dict(found)
 
 
@@ -36,14 +29,14 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> tuple[list[Path], lis
     written, left = [], []
     out.mkdir(parents=True, exist_ok=True)
     for name in plan.parts:
-        spent = _spent(plan, name, seconds)
         try:
             made, drawn = _made_of(plan, name)
         except (KeyError, TypeError, IndexError) as error:
             raise UserError(
                 f"A cell of {name} in {plan.where.runs / 'cells'} is not whole ({type(error).__name__}: {error}): move "
-                "it away, and it is made again."
+                f"it away, also out of {out / 'cells'} if it lies there too, and it is made again."
             ) from None
+        spent = _spent(plan, name, seconds, [out / f"{table}.json" for table in made])
         for figure in drawn:
             if gone := figure.lost(out / "figures"):
                 left.append(_left(out / "figures" / f"{figure.name}.json", "columns or seeds", gone))
@@ -76,13 +69,15 @@ def _left(path: Path, what: str, gone: list[str]) -> str:
     )
 
 
-def _spent(plan: Plan, name: str, seconds: float) -> list[dict[str, Any]]:
-    """The time of each call so far, this one included."""
+def _spent(plan: Plan, name: str, seconds: float, tables: list[Path]) -> list[dict[str, Any]]:
+    """The time of each call so far, this one included. What was made elsewhere is in the tables that are there."""
     log = plan.where.runs / f"{name}-log.json"
     try:
         spent = list(json.loads(log.read_text()))
     except (OSError, ValueError, TypeError):  # none yet, or damaged: it begins anew
         spent = []
+    before = (old.get("device_seconds") for old in map(_table, tables) if old is not None and not is_rehearsal(old))
+    spent = max(spent, *(list(found) for found in before if isinstance(found, list)), [], key=len)
     if seconds > 0:
         log.parent.mkdir(parents=True, exist_ok=True)
         spent.append({"seconds": seconds, "jobs": plan.jobs})
