@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import operator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
+import kcciol
 from kcciol.cli import COMMANDS, main
 from kcciol.config import Config, preset
 from kcciol.reproduce import gan, sine
@@ -224,3 +228,36 @@ def test_bench_step_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str
     result = json.loads((tmp_path / "b.json").read_text())
     assert all(result[f"phase{i}_ms"] > 0 for i in (1, 2, 3))
     assert result["naive_ms"] > result["phase1_ms"]
+
+
+def test_what_is_said_after_training_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "quickstart", *TINY_QUICKSTART, "--evaluation.classes", "2", "50", "--quiet"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    command = said.split("`kcciol ")[1].split("`")[0].split()
+    assert command[-2:] == ["--classes", "2"]
+    assert main(command) == 0
+
+
+def test_what_the_system_refuses_is_a_sentence(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setitem(COMMANDS, "list", full)
+    assert main(["list"]) == 2
+    assert capsys.readouterr().err == "kcciol: A file could not be written or read (File too large).\n"
+
+
+def test_slips_in_python_are_named() -> None:
+    config = preset("quickstart")
+    data: Any = kcciol.load_data(config.data)
+    slips: dict[str, Callable[[], object]] = {
+        "base is a Splits, but must be a ClassSet, such as data.base": lambda: kcciol.train(config, data, "unused"),
+        "config is a str, but must be a DataConfig, such as config.data": lambda: kcciol.load_data("glyphs"),  # type: ignore[arg-type]
+        "config is a Config, but must be a EvaluationConfig": lambda: kcciol.evaluate(data, {}, config),  # type: ignore[arg-type]
+    }
+    for message, call in slips.items():
+        with pytest.raises(kcciol.UserError, match=message):
+            call()

@@ -7,3 +7,14 @@ class UserError(Exception):
 
 class Busy(UserError):
     """Another process works on it: it can be waited for."""
+
+
+def require_kind(value: object, kind: type, name: str, example: str) -> None:
+    """Refuse a value of another kind, as by a slip in a call.
+
+    >>> require_kind("glyphs", dict, "config", "config.data")
+    Traceback (most recent call last):
+    kcciol.errors.UserError: config is a str, but must be a dict, such as config.data.
+    """
+    if not isinstance(value, kind):
+        raise UserError(f"{name} is a {type(value).__name__}, but must be a {kind.__name__}, such as {example}.")

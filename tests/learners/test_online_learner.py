@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import warnings
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,12 @@ def test_many_are_learned_as_one_after_another(name: str) -> None:
         ([0.0] * WIDTH, ["a"], f"rows of {WIDTH} numbers"),
         ([[0.0] * (WIDTH + 1)] * 2, ["a", "b"], f"rows of {WIDTH} numbers"),
         ([torch.zeros(WIDTH), torch.zeros(WIDTH + 1)], ["a", "b"], f"rows of {WIDTH} numbers each"),
+        ([[0.0] * WIDTH, [1e7] * WIDTH], ["a", "b"], "index 1 has a value"),
+        (np.ma.masked_array([[1.0] * WIDTH], mask=[[True] + [False] * (WIDTH - 1)]), ["a"], "masked"),
+        ([np.ma.masked_array([1.0] * WIDTH, mask=[True] + [False] * (WIDTH - 1))], ["a"], "masked"),
+        ([[0.0] * WIDTH], [np.datetime64("NaT")], "cannot be a label"),
+        ([[0.0] * WIDTH], [np.datetime64("2026-01-01", "ns")], "cannot be a label"),
+        ([[0.0] * WIDTH], [Decimal("NaN")], "cannot be a label"),
         (["text"], ["a"], "must be"),
         ([["1"] * WIDTH], ["a"], "text, dates"),
         ([[b"1"] * WIDTH], ["a"], "text, dates"),
@@ -110,7 +118,8 @@ def test_one_that_has_diverged_answers_none() -> None:
             learner.predict_many(xs)
 
 
-def test_large_values_are_learned_together_as_well_as_apart() -> None:
+def test_large_values_are_learned_together_as_well_as_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(online_learner, "LARGEST", float("inf"))
     one, many = (OnlineLearner("online", WIDTH, {"rate": 1e-38}) for _ in range(2))
     xs = 9e18 * (1 - 2 * torch.eye(WIDTH))[[0] * 6 + [1] * 6]  # whose squares add up to more than a float32 can be
     labels = ["a"] * 6 + ["b"] * 6
@@ -277,7 +286,7 @@ def test_labels_without_an_order_are_refused(labels: Any) -> None:
         OnlineLearner("ncm", WIDTH).learn_many(np.eye(WIDTH)[:2], labels)
 
 
-def test_one_that_has_diverged_is_not_saved(tmp_path: Path) -> None:
+def test_one_that_has_diverged_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "mine.safetensors"
     learner = OnlineLearner("er", WIDTH).learn_one([1.0] * WIDTH, "a").learn_one([0.0] * WIDTH, "b")
     learner.save(path)
@@ -286,6 +295,7 @@ def test_one_that_has_diverged_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has diverged"):
         learner.save(path)
     learner.learner.rows["parameters.weight"][:] = torch.nan
+    monkeypatch.setattr(online_learner, "LARGEST", float("inf"))
     other = OnlineLearner("slda", WIDTH).learn_many(1e25 * torch.rand(64, WIDTH), ["a"] * 64)
     with pytest.raises(UserError, match="has diverged"):
         other.save(path)
@@ -348,3 +358,16 @@ def test_ewc_with_its_defaults_learns_class_after_class() -> None:
     for label in range(4):
         learner.learn_many(centres[label].expand(10, 8), [label] * 10).end_task()
     assert learner.predict_many(centres) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["ewc", "ridge", "online", "gaussian", "slda", "ncm"])
+def test_no_example_outweighs_all_others_for_good(name: str) -> None:
+    xs, labels = torch.eye(WIDTH).repeat(5, 1), [*range(WIDTH)] * 5
+    learner = OnlineLearner(name, WIDTH).learn_many(xs, labels)
+    before = learner.predict_many(xs)
+    for value in (1e20, 1e300, float("nan"), float("inf")):
+        with pytest.raises(UserError, match="not a finite number of at most 1,000,000"):
+            learner.learn_one([value] * WIDTH, 0)
+    assert learner.predict_many(xs) == before
+    learner.learn_one([1.0] * WIDTH, np.datetime64("2026-01-01"))
+    assert learner.classes_[-1] == datetime.date(2026, 1, 1)  # a day is a label

@@ -69,7 +69,8 @@ def _members(name: str, steps: int, device: torch.device) -> dict[str, Any]:
     members: Sequence[MemberConfig]
     if isinstance(config, RegressionConfig):
         kind = REGRESSION
-        printed = dataclasses.replace(config, loss=sine.PAPER.loss, milestones=sine.PAPER.milestones)
+        phase1 = dataclasses.replace(config.phase1, beta=sine.PAPER.phase1.beta)
+        printed = dataclasses.replace(config, loss=sine.PAPER.loss, milestones=sine.PAPER.milestones, phase1=phase1)
         members = list(sine.variants(printed, SEEDS).values())  # all of Table 4, ours among them
     else:
         noise = torch.randint(0, 256, (len(BASE), 100, 1, 32, 32), dtype=torch.uint8)

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:  # a full disk, a file that was taken away: nothing a traceback would help with
-        print(f"kcciol: {error}", file=sys.stderr)
+        print(f"kcciol: {_words(error)}", file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
@@ -62,6 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("kcciol: interrupted", file=sys.stderr)
         return 130
+
+
+def _words(error: OSError) -> str:
+    """What a system says, as a sentence."""
+    if error.strerror is None:
+        return str(error)
+    if error.filename is None:
+        return f"A file could not be written or read ({error.strerror})."
+    return f"{error.filename} could not be written or read ({error.strerror})."
 
 
 def _print_help() -> None:

@@ -108,6 +108,9 @@ def reproduce(words: Sequence[str]) -> int:
     except Stopped as stopped:
         terminal.print(f"{stopped} Call again to go on.")
         return stopped.exit_code
+    except KeyboardInterrupt:
+        print("kcciol: interrupted. Call again to go on.", file=sys.stderr)
+        return 130
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)

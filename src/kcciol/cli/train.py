@@ -85,8 +85,8 @@ def train(words: Sequence[str]) -> int:
     ranks = Ranks.here()
     try:
         with ranks.joined():
-            base = ranks.together(lambda: load(options.config.data).base)
-            phases.train(options.config, base, path, options.resume, options.start, options.quiet, ranks)
+            data = ranks.together(lambda: load(options.config.data))
+            phases.train(options.config, data.base, path, options.resume, options.start, options.quiet, ranks)
     except Stopped as stopped:
         if ranks.rank == 0:
             print(f"kcciol: {stopped} `kcciol train {shlex.quote(str(path))} --resume` continues.", file=sys.stderr)
@@ -96,5 +96,8 @@ def train(words: Sequence[str]) -> int:
             raise
         return 2  # rank 0 says it
     if ranks.rank == 0:
-        out.print(f"The run is in {path}; `kcciol evaluate {shlex.quote(str(path))}` measures it.")
+        wanted = options.config.evaluation.classes
+        some = [n for n in wanted if n <= len(data.novel)] or [len(data.novel)]
+        classes = f" --classes {' '.join(map(str, some))}" if len(some) < len(wanted) else ""
+        out.print(f"The run is in {path}; `kcciol evaluate {shlex.quote(str(path))}{classes}` measures it.")
     return 0

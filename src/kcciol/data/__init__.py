@@ -12,7 +12,7 @@ from kcciol.config import DataConfig
 from kcciol.data import cifar100, fetch, folder, glyphs, mini_imagenet, mnist, omniglot
 from kcciol.data.classset import ClassSet, Splits
 from kcciol.data.sheet import contact_sheet
-from kcciol.errors import UserError
+from kcciol.errors import UserError, require_kind
 
 __all__ = ["DATASETS", "ClassSet", "DataSet", "Report", "SplitReport", "Splits"]
 __all__ += ["check", "contact_sheet", "describe", "get", "load", "locate"]
@@ -66,6 +66,7 @@ DATASETS: dict[str, DataSet] = {
 
 def load(config: DataConfig) -> Splits:
     """The config's data set, divided into base, validation and novel classes."""
+    require_kind(config, DataConfig, "config", "config.data")
     base, novel = _known(config.name).load(locate(config))
     base = _first(base, config.base_classes, "base")
     novel = _first(novel, config.novel_classes, "novel")

@@ -80,10 +80,13 @@ def read(path: Path) -> tuple[Any, dict[str, Tensor]]:
         raise UserError(f"There is no checkpoint {path}.")
     try:
         data = path.read_bytes()  # at once: another process may put a newer file in its place meanwhile
+    except OSError as error:
+        raise UserError(f"The checkpoint {path} cannot be read ({error.strerror}).") from None
+    try:
         tensors = deserialize(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         return json.loads((header.get("__metadata__") or {}).get("kcciol", "null")), tensors
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, ValueError) as error:
         raise UserError(f"The checkpoint {path} is damaged or truncated ({error}): use another one.") from None
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from kcciol.config import EvaluationConfig
+from kcciol.errors import require_kind
 from kcciol.evaluation.features import Features
 from kcciol.evaluation.learning import learn_streams
 from kcciol.evaluation.metrics import Summary, accuracy, accuracy_of_latest, curve_points, forgetting, summarize
@@ -80,6 +81,7 @@ def evaluate(
     base classes that fill up its longer trajectories. progress is given a line for each number of classes. near is a
     rate to begin each search with (see `choose_rate`); without it every rate is tried.
     """
+    require_kind(config, EvaluationConfig, "config", "config.evaluation")
     for n in config.classes:  # all mistakes at once, before hours of work
         novel.require("novel", n, config.train_samples, config.test_samples)
         Start(W, config, n, "report", novel.width).check()

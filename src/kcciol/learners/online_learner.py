@@ -6,8 +6,8 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from kcciol.learners.model import Head
 from kcciol.values import from_dict
 
 _FORMAT = "kcciol learner 1"
+LARGEST = 1e6  # a larger value would outweigh all others for good
+NO_VALUE = f"not a finite number of at most {LARGEST:,.0f} in size, so it is refused; scale the features if need be."
 
 
 class OnlineLearner:
@@ -133,7 +135,10 @@ class OnlineLearner:
 
     def _example(self, x: ArrayLike | Tensor) -> Tensor:
         """(1, width)"""
-        return self._numbers(x).reshape(1, -1)
+        found = self._numbers(x).reshape(1, -1)
+        if found.numel() and not found.abs().max() <= LARGEST:
+            raise UserError(f"An example has a value that is {NO_VALUE}")
+        return found
 
     def _examples(self, xs: ArrayLike | Tensor | Sequence[Any]) -> Tensor:
         """(n, width), all of them good."""
@@ -149,10 +154,8 @@ class OnlineLearner:
         found = self._numbers(xs)
         if found.ndim != 2 or found.shape[1] != self.width:
             raise UserError(f"Several examples must be rows of {self.width} numbers, not {tuple(found.shape)}.")
-        if not math.isfinite(found.sum()) and not bool((good := found.isfinite().all(1)).all()):
-            raise UserError(
-                f"The example of index {int((~good).nonzero()[0])} has a value that is not a finite number."
-            )
+        if not bool((good := (found.abs() <= LARGEST).all(1)).all()):
+            raise UserError(f"The example of index {int((~good).nonzero()[0])} has a value that is {NO_VALUE}")
         return found
 
     def _numbers(self, xs: ArrayLike | Tensor) -> Tensor:
@@ -161,6 +164,8 @@ class OnlineLearner:
                 if xs.is_complex():
                     raise TypeError("complex numbers have no order")
                 return xs.detach().to_dense().to("cpu", torch.float32)
+            if any(map(np.ma.is_masked, xs if isinstance(xs, (list, tuple)) else [xs])):
+                raise TypeError("some of these are masked")
             found = np.asarray(xs)
             if found.dtype.kind not in "biufO" or (found.dtype.kind == "O" and not all(map(_number, found.flat))):
                 raise TypeError("text, dates and complex numbers are refused")
@@ -238,14 +243,17 @@ def _checked(label: Hashable) -> Hashable:
     if isinstance(label, (Tensor, np.generic, np.ndarray)):
         if label.ndim:
             raise UserError(f"The label {label!r} is several numbers, so it cannot be a label.")
+        dated = isinstance(label, (np.datetime64, np.timedelta64))
         label = label.item()  # a tensor is equal to no other, however alike
+        if dated and (label is None or isinstance(label, int)):
+            raise UserError("A date that is none, or finer than a microsecond, cannot be a label: use text.")
     try:
         hash(label)
     except TypeError:
         raise UserError(
             f"The label {label!r} cannot be a label, because it can change: use text or a number."
         ) from None
-    if isinstance(label, float) and label != label:
+    if isinstance(label, (float, Decimal)) and label != label:
         raise UserError("NaN is not equal to itself, so it cannot be a label.")
     return label
 

@@ -20,7 +20,7 @@ from kcciol.engine.ranks import ALONE, Ranks
 from kcciol.engine.run_folder import RunFolder
 from kcciol.engine.stop import Stopped, StopRequest, watch_signals
 from kcciol.engine.tensorboard import require_tensorboard
-from kcciol.errors import UserError
+from kcciol.errors import UserError, require_kind
 from kcciol.meta.mask import get_mask
 from kcciol.meta.step import MetaStep, make_inner
 from kcciol.meta.trajectory import BLOCK, Sampler
@@ -63,6 +63,8 @@ def train(
     resume continues the run in `out`. start begins after the phase at whose end that representation was saved.
     ranks are the processes that train together, joined already; each of them calls this with the same arguments.
     """
+    require_kind(config, Config, "config", 'kcciol.preset("quickstart")')
+    require_kind(base, ClassSet, "base", "data.base")
     problem = Classification(config.net, base.image_shape, len(base))
     if config.data.train_samples:
         base = base.first_samples(config.data.train_samples)
