@@ -227,10 +227,10 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         require(
-            len(self.classes) > 0 and min(self.classes) >= 1,
+            len(self.classes) > 0 and min(self.classes) >= 1 and len(set(self.classes)) == len(self.classes),
             "evaluation.classes",
             self.classes,
-            "1 or more each",
+            "different numbers of 1 or more",
         )
         require(
             len(self.rates) > 0 and all(0 < rate <= 1e6 for rate in self.rates),

@@ -80,6 +80,11 @@ def test_sixteen_bits_are_scaled_not_cut(root: Path) -> None:
     assert bool((splits.base.images[0, 1] == 128).all())
 
 
+def test_pixels_of_no_known_range_are_refused(root: Path) -> None:
+    Image.fromarray(np.full((9, 9), 0.5, np.float32)).save(root / "a" / "float.tiff")
+    assert "floating-point numbers" in refused(root)
+
+
 def test_transparent_is_white(root: Path) -> None:
     Image.new("RGBA", (9, 9), (0, 0, 0, 0)).save(root / "a" / "clear.png")
     assert read(root).base.images[0, 1].min() == 255

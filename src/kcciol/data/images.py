@@ -105,6 +105,8 @@ def _flat(image: Image.Image, mode: Mode) -> Image.Image:
     if image.mode == "I" or image.mode.startswith("I;16"):  # Pillow's own conversion would cut, not scale
         deep = np.asarray(image).astype(np.int64)
         return Image.fromarray((deep // 256).clip(0, 255).astype(np.uint8)).convert(mode)
+    if image.mode == "F":
+        raise ValueError("its pixels are floating-point numbers, of which nobody knows what is white")
     if image.mode in {"LA", "PA", "RGBA"} or "transparency" in image.info:
         clear = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
