@@ -97,6 +97,15 @@ def test_a_missing_page_leaves_nothing(url: str, served: Path, root: Path) -> No
     assert names(root) == ["images_background.zip"]
 
 
+def test_a_folder_that_may_not_be_written_to_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("no")
+
+    monkeypatch.setattr("pooch.retrieve", refuse)
+    with pytest.raises(UserError, match=f"The folder {root} is not one you may write to"):
+        fetch.fetch_omniglot(root, "http://unused", MD5)
+
+
 def test_a_download_cut_short_leaves_nothing(url: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def cut(handler: Quiet) -> None:
         handler.send_response(200)

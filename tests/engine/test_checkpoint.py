@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from kcciol.config import Config
-from kcciol.engine.checkpoint import Checkpoint, load
+from kcciol.engine.checkpoint import Checkpoint, load, read
 from kcciol.errors import UserError
 from kcciol.nets.layout import Layout
 
@@ -71,3 +71,13 @@ def test_a_failed_write_keeps_the_old_file(tiny: Config, saved: Path, monkeypatc
         Checkpoint(tiny, (1, 16, 16), ("x", "y"), 1, 1, {"a": torch.zeros(1)}).save(saved)
     assert saved.read_bytes() == before
     assert [p.name for p in saved.parent.iterdir()] == [saved.name]
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "one.safetensors").write_bytes(b"whole")
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(UserError, match=r"cannot be read \(Permission denied\)"):
+        read(tmp_path / "one.safetensors")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +79,13 @@ def _download(url: str, digest: str, path: Path) -> None:
     by_hand = f"download {url} by other means and put it at {path}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not os.access(path.parent, os.W_OK):
-            raise UserError(f"The folder {path.parent} is not one you may write to: choose another --root.")
         # pooch writes beside the target, checks the md5, and only then renames
         pooch.retrieve(url, known_hash=f"md5:{digest}", fname=path.name, path=path.parent)
         share(path)
     except ValueError:
         raise UserError(f"What came from {url} has not the md5 {digest}: try again, or {by_hand}.") from None
-    except PermissionError as error:
-        raise UserError(f"{error.filename} cannot be written ({error.strerror}): choose another --root.") from None
+    except PermissionError:
+        raise UserError(f"The folder {path.parent} is not one you may write to: choose another --root.") from None
     except OSError as error:  # also all of requests' errors
         raise UserError(f"{url} could not be downloaded ({_brief(error)}): try again, or {by_hand}.") from None
 

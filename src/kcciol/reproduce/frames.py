@@ -79,13 +79,12 @@ def trained_with(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def believe(found: Found) -> dict[str, Any]:
-    """Settings, record and time of each column; the record is the first seed's, and of each there is the commit."""
+    """Settings, record (of the first seed) and time of each column."""
     first = {column: next(iter(cells.values())) for column, cells in found.items()}
     return {
         "seeds": {column: [r["config"]["seed"] for r in results] for column, results in first.items()},
         "settings": {column: trained_with(results[0]["config"]) for column, results in first.items()},
         "record": {column: results[0]["record"] for column, results in first.items()},
-        "commits": {column: [r["record"].get("commit") for r in results] for column, results in first.items()},
         "training_seconds": {c: [r["trained_seconds"] or None for r in results] for c, results in first.items()},
         "seconds": {
             column: {name: [r["cell_seconds"] for r in results] for name, results in cells.items()}
