@@ -215,12 +215,13 @@ def test_bench_recipes_on_the_cpu(
     (name, found), *_ = json.loads((tmp_path / "b.json").read_text())["presets"].items()
     assert (name, found["steps"]) == ("quickstart", [p.steps for p in preset("quickstart").phases])
     assert found["recipe_s"] == pytest.approx(sum(map(operator.mul, found["steps"], found["ms"])) / 1000)
-    for name, config in (("sine", sine.TINY.config), ("mnist-gan", gan.TINY)):
+    own = sine.ours(sine.TINY.config)
+    for name, config in (("sine-literal", sine.TINY.config), ("sine", own), ("mnist-gan", gan.TINY)):
         monkeypatch.setattr("kcciol.bench.recipes.member", lambda values, config=config: config)
         assert main([*words, "--preset", name]) == 0
         found = json.loads((tmp_path / "b.json").read_text())["presets"][name]
         assert len(found["ms"]) == len(found["steps"]) == sum(p.steps > 0 for p in config.phases)
-        assert found["members"] == 2 * {"sine": 4, "mnist-gan": 2}[name]
+        assert found["members"] == 2 * {"sine-literal": 4, "sine": 2, "mnist-gan": 2}[name]
 
 
 def test_bench_step_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,7 +112,7 @@ for extra in (None, more):
             if sums:
                 close(fast[1], plain[1])
 
-from kcciol.kernels import regression_triton
+from kcciol.kernels import regression_back_triton, regression_triton
 from kcciol.regression import network
 for h, T in ((37, 3), (129, 8), (37, 12), (20, 10)):  # tiles: two of units in one of depth, five in three; blocks
     B, n, d = 2, 16, 70
@@ -124,6 +124,20 @@ for h, T in ((37, 3), (129, 8), (37, 12), (20, 10)):  # tiles: two of units in o
         torch.testing.assert_close(fast[0], plain[0], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(fast[1], plain[1], rtol=1e-4, atol=1e-5)
     assert all(torch.equal(a, w) for a, (w, b) in zip(before, W))
+    leaves = [z.requires_grad_(), *(t.requires_grad_() for layer in W for t in layer)]
+    fast = [t.detach() for t in leaves]
+    plain = [t for layer in network.learn(W, z, y, alpha) for t in layer]
+    adjoints = [torch.randn_like(t) for t in plain]
+    wanted = torch.autograd.grad(plain, leaves, adjoints)
+    pairs = lambda flat: list(zip(flat[::2], flat[1::2]))
+    with torch.no_grad():
+        learned, kept = regression_triton.learn_and_keep(pairs(fast[1:]), fast[0], y, alpha, exact=True)
+        for t, other in zip(plain, (t for layer in learned for t in layer)):
+            torch.testing.assert_close(t, other, rtol=1e-4, atol=1e-5)
+        to_z, start = regression_back_triton.back(learned, pairs(adjoints), fast[0], alpha, kept, exact=True)
+    for g, other in zip(wanted, (to_z, *(t for layer in start for t in layer))):
+        torch.testing.assert_close(g, other, rtol=1e-4, atol=1e-5)
+    W, z = [(w.detach(), b.detach()) for w, b in W], z.detach()
 learned, seen = regression_triton._learned, []
 def noted(*arguments):
     seen.append(torch.backends.cuda.matmul.allow_tf32)

@@ -11,8 +11,9 @@ import torch
 
 from kcciol.config import EngineConfig, PhaseConfig
 from kcciol.engine.execute import executor
-from kcciol.regression import network
+from kcciol.regression import adjoint, network
 from kcciol.regression.functions import Functions, draw
+from kcciol.regression.learning import inner_loops
 from kcciol.regression.network import Network
 from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
 from kcciol.regression.step import MetaStep
@@ -60,9 +61,29 @@ def test_kernels_learn_as_the_plain_loop_does(exact: bool) -> None:
         torch.testing.assert_close(b, b2, rtol=bound, atol=bound)
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_kernels_go_back_as_the_plain_way_does(exact: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.manual_seed(0)
+    B, T, n, d, h = 6, 40, 32, 900, 300
+    W = [(torch.randn(B, h, d) / 20, torch.zeros(B, h)), (torch.randn(B, h, h) / 12, torch.zeros(B, h))]
+    W.append((torch.randn(B, 1, h) / 12, torch.zeros(B, 1)))
+    W = [(w.cuda().requires_grad_(), b.cuda().requires_grad_()) for w, b in W]
+    z, y = torch.randn(B, T, n, d, device="cuda").relu().requires_grad_(), torch.randn(B, T, n, device="cuda")
+    alpha = torch.full((B, 1, 1), 3e-3, device="cuda")
+    asked = torch.randn(B, 50, d, device="cuda").relu()
+    leaves, found = [z, *(t for layer in W for t in layer)], []
+    for learn in (inner_loops(z.device, exact).through, adjoint.learn):
+        found.append(torch.autograd.grad(network.predict(learn(W, z, y, alpha), asked).square().mean(), leaves))
+    for fast, plain in zip(*found, strict=True):
+        assert float((fast - plain).norm() / plain.norm()) < (1e-4 if exact else 3e-2)
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_graph_does_what_single_kernels_do(number: int) -> None:
-    members = [replace(CONFIG, seed=0), replace(CONFIG, seed=1, loss="every"), replace(CONFIG, seed=2)]
+@pytest.mark.parametrize("order", ["first", "exact"])
+def test_a_graph_does_what_single_kernels_do(number: int, order: Literal["first", "exact"]) -> None:
+    config = replace(CONFIG, order=order, clip=1.0)
+    members = [replace(config, seed=0), replace(config, seed=1, loss="every"), replace(config, seed=2)]
     net = Network(CONFIG.net, 6)
     ends = []
     for graph in (True, False):
@@ -77,8 +98,11 @@ def test_a_graph_does_what_single_kernels_do(number: int) -> None:
 
 
 @pytest.mark.parametrize("loss", ["end", "every"])
-def test_a_gpu_trains_as_a_cpu_does_and_twice_the_same_bits(tmp_path: Path, loss: Literal["end", "every"]) -> None:
-    config = replace(CONFIG, loss=loss)
+@pytest.mark.parametrize("order", ["first", "exact"])
+def test_a_gpu_trains_as_a_cpu_does_and_twice_the_same_bits(
+    tmp_path: Path, loss: Literal["end", "every"], order: Literal["first", "exact"]
+) -> None:
+    config = replace(CONFIG, loss=loss, order=order)
     gpu, cpu = (replace(config, engine=replace(CONFIG.engine, device=d)) for d in ("cuda", "cpu"))
     whole = train([gpu], tmp_path / "gpu", quiet=True)
     here = train([cpu], tmp_path / "cpu", quiet=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from kcciol.regression import network
+from kcciol.regression import adjoint, network
 from kcciol.regression.functions import Batch, Functions, draw
 from kcciol.regression.network import Network
 from kcciol.regression.outer import meta_gradient
@@ -121,24 +122,29 @@ def reference_loss(
 END = (0.0, 0.0, 1.0)
 
 
-@pytest.mark.parametrize("order", ["first", "exact"])
+@pytest.mark.parametrize(("order", "constraint"), [("first", "first"), ("exact", "first"), ("exact", "exact")])
 @pytest.mark.parametrize("constrained", [False, True])
 @pytest.mark.parametrize("shares", [None, (END, (1 / 3, 1 / 3, 1 / 3), (0.5, 0.0, 0.5))])
-def test_the_meta_gradient_is_that_of_the_definition(order: Any, constrained: bool, shares: Any) -> None:
+def test_the_meta_gradient_is_that_of_the_definition(
+    order: Any, constraint: Any, constrained: bool, shares: Any
+) -> None:
     net, Theta, batch = problem()
     alpha, lam = torch.tensor([0.05, 0.02, 0.1]).double(), torch.tensor([0.3, 0.0, 2.0]).double()
     mask = (Theta.abs() > Theta.abs().median()).double()
-    extra: dict[str, Any] = {"mask": mask, "lam": lam} if constrained else {}
+    extra: dict[str, Any] = {"mask": mask, "lam": lam, "constraint": constraint} if constrained else {}
     extra |= {} if shares is None else {"shares": torch.tensor(shares, dtype=torch.float64)}
     found = meta_gradient(net, Theta, batch, alpha, order, **extra)
     for member in range(3):
         leaves = {n: v.clone().requires_grad_() for n, v in net.layout.views(Theta[member]).items()}
-        loss = reference_loss(leaves, batch, member, float(alpha[member]), order, shares[member] if shares else END)
+        rest = batch, member, float(alpha[member])
+        loss = reference_loss(leaves, *rest, order, shares[member] if shares else END)
         grads = torch.autograd.grad(loss, list(leaves.values()), create_graph=True)
         torch.testing.assert_close(found.loss[member], loss.detach(), rtol=1e-10, atol=0)
         if constrained:
             masks = net.layout.views(mask[member])
-            penalty = sum((((g * m) ** 2).sum() for g, m in zip(grads, masks.values(), strict=True)), torch.zeros(()))
+            other = reference_loss(leaves, *rest, constraint, shares[member] if shares else END)
+            held = torch.autograd.grad(other, list(leaves.values()), create_graph=True)
+            penalty = sum((((g * m) ** 2).sum() for g, m in zip(held, masks.values(), strict=True)), torch.zeros(()))
             more = torch.autograd.grad(lam[member] * penalty, list(leaves.values()), allow_unused=True)
             grads = tuple(g + (0 if m is None else m) for g, m in zip(grads, more, strict=True))
             torch.testing.assert_close(found.constraint[member], penalty.detach(), rtol=1e-9, atol=0)
@@ -170,6 +176,29 @@ def test_trajectories_that_blow_up_are_left_out(order: Any, shares: Any) -> None
     expected = meta_gradient(net, Theta[:1], kept, alpha[:1], order, shares=first)
     assert bool((expected.gradient != 0).any())
     torch.testing.assert_close(half.gradient[0], expected.gradient[0])
+
+
+@pytest.mark.parametrize("sizes", [(12, 1), (12, 10, 1), (12, 10, 9, 1)])
+def test_the_way_back_has_the_derivative_of_the_way_there(sizes: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    kind: dict[str, Any] = {"dtype": torch.float64, "requires_grad": True}
+    pairs = itertools.pairwise(sizes)
+    W = [(torch.randn(3, o, i, **kind) / i**0.5, torch.randn(3, o, **kind)) for i, o in pairs]
+    z, y = torch.randn(3, 7, 8, 12, **kind).relu(), torch.randn(3, 7, 8, dtype=torch.float64)
+    alpha = torch.tensor([0.003, 0.03, 0.3], dtype=torch.float64)[:, None, None]
+    asked = torch.randn(3, 20, 12, dtype=torch.float64)
+    leaves = [z, *(t for layer in W for t in layer)]
+    found = []
+    for learn in (network.learn, adjoint.learn):
+        learned = learn(W, z, y, alpha)
+        found.append((learned, torch.autograd.grad(network.predict(learned, asked).square().mean(), leaves)))
+    (plain, grads), (other, others) = found
+    for (w, b), (w2, b2) in zip(plain, other, strict=True):
+        torch.testing.assert_close(w, w2, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(b, b2, rtol=1e-12, atol=1e-12)
+    for g, g2 in zip(grads, others, strict=True):
+        assert bool((g != 0).any())
+        torch.testing.assert_close(g, g2, rtol=1e-9, atol=1e-11)
 
 
 def test_learning_is_one_step_after_another() -> None:

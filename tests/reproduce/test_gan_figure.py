@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kcciol.errors import UserError
-from kcciol.generation.digits import RATES, classifier
+from kcciol.generation.digits import RATES, classifier, pack, unpack
 from kcciol.reproduce import gan
 from kcciol.reproduce.study import Where
 
@@ -43,3 +43,9 @@ def test_the_classifier_tells_real_images_apart() -> None:
     judge, right = classifier(gan.data_of(Where(tiny=True)), torch.device("cpu"), epochs=20)
     assert right > 50
     assert judge(torch.zeros(2, 144)).shape == (2, 10)
+
+
+def test_packed_images_are_the_same_when_unpacked() -> None:
+    images = torch.arange(2 * 3 * 4 * 4, dtype=torch.uint8).view(2, 3, 4, 4)
+    words = json.loads(json.dumps(pack(images)))
+    assert torch.equal(unpack(words), images)

@@ -349,7 +349,8 @@ def test_another_seed_trains_no_other_again(tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
     runner.WHOLES["sine"].make(where, (1, 0))
     said = capsys.readouterr().out
-    assert "sine: 4 members trained" in said
+    assert "sine, first order: 4 members trained" in said
+    assert "sine, exact order: 2 members trained" in said
     assert "seed 0" not in said
 
 

@@ -25,7 +25,9 @@ NET = WidthConfig(width=16, features=20, theta=2, W=2)
 def test_members_of_all_seeds_become_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = Where(runs=tmp_path, tiny=True)
     sine.make(where, (0, 1))
-    assert "8 members trained" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "first order: 8 members trained" in said
+    assert "exact order: 4 members trained" in said
     assert all(path.exists() for path in sine.cells(where, (0, 1)))
     sine.make(where, (0, 1))
     assert capsys.readouterr().out == ""
@@ -48,7 +50,8 @@ def test_only_what_is_missing_is_made_again(tmp_path: Path, capsys: pytest.Captu
     before = sine.path_of(where, "kcciol", 1).read_text()
     sine.path_of(where, "kcciol", 1).unlink()
     sine.make(where, (0, 1))
-    assert [path.name for path in (tmp_path / "sine").iterdir()] == ["members-seeds0-1"]  # where they are trained
+    folders = [str(path.relative_to(tmp_path / "sine")) for path in (tmp_path / "sine").glob("*/*")]
+    assert sorted(folders) == ["exact/members-seeds0-1", "first/members-seeds0-1"]  # where they are trained
     assert json.loads(sine.path_of(where, "kcciol", 1).read_text())["functions"] == json.loads(before)["functions"]
 
 

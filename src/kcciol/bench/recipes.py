@@ -31,7 +31,7 @@ from kcciol.values import to_dict
 
 PRESETS = (
     "omniglot-paper", "omniglot", "mini-imagenet-literal", "mini-imagenet", "cifar100-literal", "cifar100",
-    "sine", "mnist-gan",
+    "sine-literal", "sine", "mnist-gan",
 )  # fmt: skip
 SEEDS = (0, 1)
 
@@ -69,9 +69,10 @@ def _members(name: str, steps: int, device: torch.device) -> dict[str, Any]:
     members: Sequence[MemberConfig]
     if isinstance(config, RegressionConfig):
         kind = REGRESSION
-        phase1 = dataclasses.replace(config.phase1, beta=sine.PAPER.phase1.beta)
-        printed = dataclasses.replace(config, loss=sine.PAPER.loss, milestones=sine.PAPER.milestones, phase1=phase1)
-        members = list(sine.variants(printed, SEEDS).values())  # all of Table 4, ours among them
+        sizes = {"sine": config.sine, "net": config.net, "engine": config.engine}
+        sizes |= {f"phase{i}": p for i, p in enumerate(config.phases, 1)}
+        printed = dataclasses.replace(sine.PAPER, **sizes)  # type: ignore[arg-type]
+        members = list(sine.variants(printed, SEEDS, config.order).values())  # all of Table 4 of this order
     else:
         noise = torch.randint(0, 256, (len(BASE), 100, 1, 32, 32), dtype=torch.uint8)
         base = ClassSet(noise, torch.full((len(BASE),), 100), tuple(map(str, BASE)))

@@ -194,7 +194,7 @@ def evaluate_members(words: Sequence[str], members: Sequence[Member]) -> int:
 def _functions(options: EvaluateMembersOptions, path: Path) -> list[dict[str, Any]]:
     from kcciol.engine.execute import pick_device
     from kcciol.regression.evaluate import evaluate
-    from kcciol.regression.learning import inner_loop
+    from kcciol.regression.learning import inner_loops
     from kcciol.regression.network import Network
     from kcciol.regression.train import load
 
@@ -204,7 +204,7 @@ def _functions(options: EvaluateMembersOptions, path: Path) -> list[dict[str, An
     results: list[dict[str, Any]] = []
     for config, Theta in zip(configs, state.tensors["Theta"].to(device), strict=True):
         net, rate = Network(config.net, config.sine.slots + 1), options.rate or config.phase1.alpha
-        learn = inner_loop(device, exact=True)
+        learn = inner_loops(device, exact=True).learn
         rows = evaluate(net, Theta, config.sine, config.seed, options.runs, rate, True, learn).to_dict()
         results.append({"seed": config.seed, "rate": rate, "functions": rows})
     for n in results[0]["functions"]:

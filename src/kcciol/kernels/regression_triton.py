@@ -16,11 +16,14 @@ outputs in step j of the block,
 where the first term and the products of features are known before the block begins, for all its steps at once; at its
 end W1 -= sum over j of A_j z_j. The copies B lie along the grid. Sizes are constants to the compiler: only then it
 knows that rows begin at addresses that take loads of 16 bytes.
+
+To go back through it (`regression_back_triton`), all of h1, h2, the errors and A is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -41,6 +44,17 @@ class Tiles:
     stages: int = 3
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What T steps of C copies leave behind for the way back."""
+
+    h1: Tensor  # (C, T, n, h)
+    h2: Tensor
+    errors: Tensor  # (C, T, n), the gradient at the answer
+    moved: Tensor  # (C, blocks, K, h), A, of the K examples of a block
+    products: Tensor  # (C, blocks, K * K)
+
+
 LEARN, APPLY = Tiles(), Tiles()
 BLOCKS = (8, 4, 2, 1)  # steps that W1 is left alone for: the first that divides their number, with not more than
 WIDEST = 256  # examples, whose products with each other must fit into a program's memory
@@ -48,22 +62,24 @@ WIDEST = 256  # examples, whose products with each other must fit into a program
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _learn(  # type: ignore[no-untyped-def]
-    P, G, A, Y, H1, H2, Parts, W2, b2, w3, b3, w3_new, b3_new, alpha, g_stride, t, T,
+    P, G, A, Y, E, H1, H2, Parts, W2, b2, w3, b3, w3_new, b3_new, alpha, g_stride, t, T, slots, moves,
     h: tl.constexpr, PARTS: tl.constexpr, MANY: tl.constexpr, STEPS: tl.constexpr,
-    UPDATE: tl.constexpr, FORWARD: tl.constexpr, N: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr,
-    PRECISION: tl.constexpr,
+    UPDATE: tl.constexpr, FORWARD: tl.constexpr, KEEP: tl.constexpr, N: tl.constexpr, BH: tl.constexpr,
+    BD: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Finish step t - 1 (UPDATE) and begin step t (FORWARD). The answer comes in PARTS parts; MANY is a power of two
-    not below. P, G and A are of the block that both steps lie in, of STEPS steps."""
+    not below. P and G are of the block that both steps lie in, of STEPS steps. H1 and H2 have room for `slots` steps,
+    A for `moves`, the latest; errors are written down if they are to be kept."""
     copy, mine = tl.program_id(0), tl.program_id(1) * BH + tl.arange(0, BH)
     rows, some = tl.arange(0, N), mine < h
     first = tl.program_id(1) == 0
     W2 += copy.to(tl.int64) * h * h
     P += copy.to(tl.int64) * STEPS * N * h
-    A += copy.to(tl.int64) * STEPS * N * h
+    A += copy.to(tl.int64) * moves * N * h
     G += copy.to(tl.int64) * g_stride
-    H2 += copy * N * h
-    at_mine = copy * N * h + rows[:, None] * h + mine[None, :]
+    H1 += copy.to(tl.int64) * slots * N * h
+    H2 += (copy.to(tl.int64) * slots + (t - 1) % slots) * N * h
+    at_mine = rows[:, None] * h + mine[None, :]
     now = t % STEPS  # places of steps in the block
     last_place = (t + STEPS - 1) % STEPS
     if UPDATE:
@@ -75,7 +91,9 @@ def _learn(  # type: ignore[no-untyped-def]
         error = (answer + shift - tl.load(Y + (copy.to(tl.int64) * T + t - 1) * N + rows)) * (2.0 / N)
         if first:
             tl.store(b3_new + copy, shift - rate * tl.sum(error, 0))
-        below = tl.load(H1 + at_mine, mask=some[None, :], other=0.0)  # (N, BH)
+            if KEEP:
+                tl.store(E + (copy.to(tl.int64) * T + t - 1) * N + rows, error)
+        below = tl.load(H1 + (t - 1) % slots * N * h + at_mine, mask=some[None, :], other=0.0)  # (N, BH)
         gradient = tl.zeros((N, BH), tl.float32)
         for start in range(0, h, BD):
             units = start + tl.arange(0, BD)
@@ -94,7 +112,7 @@ def _learn(  # type: ignore[no-untyped-def]
                 tl.store(b2 + copy * h + units, old - rate * tl.sum(delta, 0), mask=inside)
                 tl.store(w3_new + copy * h + units, last - rate * tl.sum(error[:, None] * out, 0), mask=inside)
         moved = tl.where(below > 0, gradient, 0.0) * rate
-        tl.store(A + (last_place * N + rows)[:, None] * h + mine[None, :], moved, mask=some[None, :])
+        tl.store(A + (t - 1) % moves * N * h + at_mine, moved, mask=some[None, :])
     if FORWARD:
         total = tl.load(P + (now * N + rows)[:, None] * h + mine[None, :], mask=some[None, :], other=0.0)
         if UPDATE:
@@ -105,20 +123,22 @@ def _learn(  # type: ignore[no-untyped-def]
                 steps = tl.arange(0, STEPS * N)
                 before = steps < last_place * N
                 far = tl.load(g + steps[None, :], mask=before[None, :], other=0.0)
-                a = tl.load(A + steps[:, None] * h + mine[None, :], mask=before[:, None] & some[None, :], other=0.0)
+                mask = before[:, None] & some[None, :]
+                a = tl.load(A + ((t - now) % moves * N + steps)[:, None] * h + mine[None, :], mask=mask, other=0.0)
                 total -= tl.dot(far, a, input_precision=PRECISION)
-        tl.store(H1 + at_mine, tl.maximum(total, 0.0), mask=some[None, :])
+        tl.store(H1 + t % slots * N * h + at_mine, tl.maximum(total, 0.0), mask=some[None, :])
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _apply(  # type: ignore[no-untyped-def]
-    H1, W2, b2, w3, H2, Parts, h: tl.constexpr, PARTS: tl.constexpr,
+    H1, W2, b2, w3, H2, Parts, t, slots, h: tl.constexpr, PARTS: tl.constexpr,
     N: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     copy, mine = tl.program_id(0), tl.program_id(1) * BH + tl.arange(0, BH)
     rows, some = tl.arange(0, N), mine < h
     W2 += copy.to(tl.int64) * h * h
-    H1 += copy * N * h
+    H1 += (copy.to(tl.int64) * slots + t % slots) * N * h
+    H2 += (copy.to(tl.int64) * slots + t % slots) * N * h
     total = tl.zeros((N, BH), tl.float32)
     for start in range(0, h, BD):
         columns = start + tl.arange(0, BD)
@@ -127,7 +147,7 @@ def _apply(  # type: ignore[no-untyped-def]
         tile = tl.load(W2 + mine[:, None] * h + columns[None, :], mask=some[:, None] & inside[None, :], other=0.0)
         total += tl.dot(x, tl.trans(tile), input_precision=PRECISION)
     out = tl.maximum(total + tl.load(b2 + copy * h + mine, mask=some, other=0.0)[None, :], 0.0)
-    tl.store(H2 + copy * N * h + rows[:, None] * h + mine[None, :], out, mask=some[None, :])
+    tl.store(H2 + rows[:, None] * h + mine[None, :], out, mask=some[None, :])
     last = tl.load(w3 + copy * h + mine, mask=some, other=0.0)
     tl.store(Parts + (copy * PARTS + tl.program_id(1)) * N + rows, tl.sum(out * last[None, :], 1))
 
@@ -145,36 +165,70 @@ def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, exact: bool =
     exact: products in float32; else their operands are rounded to TF32.
     """
     assert fits(W, y)
+    with precision(exact):
+        return _learned(W, z.contiguous(), y.contiguous(), alpha, exact)[0]
+
+
+def learn_and_keep(
+    W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, exact: bool = False
+) -> tuple[list[Layer], Kept]:
+    """The same, and what it takes to go back."""
+    assert fits(W, y)
+    with precision(exact):
+        learned, kept = _learned(W, z.contiguous(), y.contiguous(), alpha, exact, keep=True)
+    assert kept is not None
+    return learned, kept
+
+
+@contextmanager
+def precision(exact: bool) -> Iterator[None]:
+    """Of torch's products beside the kernels."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = not exact
     try:
-        return _learned(W, z.contiguous(), y.contiguous(), alpha, exact)
+        yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def _learned(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, exact: bool) -> list[Layer]:
+def block_steps(T: int, n: int) -> int:
+    """Steps that W1 is left alone for."""
+    return next(k for k in BLOCKS if T % k == 0 and (k == 1 or k * n <= WIDEST))
+
+
+def products(blocks: Tensor) -> Tensor:
+    """<z_i, z_j> + 1 of the examples of each block (copies, blocks, K, d)."""
+    flat = blocks.flatten(0, 1)
+    return torch.baddbmm(blocks.new_ones(()), flat, flat.mT).view(*blocks.shape[:2], -1)
+
+
+def _learned(
+    W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, exact: bool, keep: bool = False
+) -> tuple[list[Layer], Kept | None]:
     copies, T, n, d = z.shape
     h = W[0][0].shape[1]
-    steps = next(k for k in BLOCKS if T % k == 0 and (k == 1 or k * n <= WIDEST))
+    steps = block_steps(T, n)
     (w1, b1), (w2, b2), (last, shift) = [(w.clone(), b.clone()) for w, b in W]  # clones are contiguous
     w3 = [last.view(copies, h), torch.empty_like(last.view(copies, h))]
     b3 = [shift.view(copies), torch.empty_like(shift.view(copies))]
     parts = triton.cdiv(h, APPLY.units)
-    h1, h2 = (z.new_empty(copies, n, h) for _ in range(2))
     answers = z.new_empty(copies, parts, n)
+    slots, moves = (T, T) if keep else (1, steps)
+    h1, h2 = (z.new_empty(copies, slots, n, h) for _ in range(2))
+    errors = z.new_empty(copies, T, n) if keep else answers
     rates = alpha.reshape(copies).contiguous()
     both = {"h": h, "PARTS": parts, "N": n, "PRECISION": "ieee" if exact else "tf32"}
     blocks = z.view(copies, T // steps, steps * n, d)
-    gram = torch.baddbmm(z.new_ones(()), blocks.flatten(0, 1), blocks.flatten(0, 1).mT).view(copies, T // steps, -1)
-    base, moved = (z.new_empty(copies, steps * n, h) for _ in range(2))
+    gram = products(blocks)
+    base, moved = z.new_empty(copies, steps * n, h), z.new_empty(copies, moves // steps, steps * n, h)
 
     def begin(t: int, block: int, update: bool, forward: bool) -> None:
         old, new = (t + 1) % 2, t % 2
         _learn[(copies, triton.cdiv(h, LEARN.units))](
-            base, gram[:, block], moved, y, h1, h2, answers, w2, b2, w3[old], b3[old], w3[new], b3[new], rates,
-            gram.stride(0), t, T, MANY=triton.next_power_of_2(parts), STEPS=steps, UPDATE=update, FORWARD=forward,
-            BH=LEARN.units, BD=LEARN.depth, num_warps=LEARN.warps, num_stages=LEARN.stages, **both,
+            base, gram[:, block], moved, y, errors, h1, h2, answers, w2, b2, w3[old], b3[old], w3[new], b3[new], rates,
+            gram.stride(0), t, T, slots, moves, MANY=triton.next_power_of_2(parts), STEPS=steps, UPDATE=update,
+            FORWARD=forward, KEEP=keep, BH=LEARN.units, BD=LEARN.depth, num_warps=LEARN.warps,
+            num_stages=LEARN.stages, **both,
         )  # fmt: skip
 
     for block in range(T // steps):
@@ -182,11 +236,13 @@ def _learned(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, exact: boo
         for t in range(block * steps, (block + 1) * steps):
             begin(t, block, update=t > block * steps, forward=True)
             _apply[(copies, parts)](
-                h1, w2, b2, w3[t % 2], h2, answers,
+                h1, w2, b2, w3[t % 2], h2, answers, t, slots,
                 BH=APPLY.units, BD=APPLY.depth, num_warps=APPLY.warps, num_stages=APPLY.stages, **both,
             )  # fmt: skip
         begin((block + 1) * steps, block, update=True, forward=False)
-        w1.baddbmm_(moved.mT, blocks[:, block], alpha=-1)
-        b1 -= moved.sum(1)
+        now = moved[:, block if keep else 0]
+        w1.baddbmm_(now.mT, blocks[:, block], alpha=-1)
+        b1 -= now.sum(1)
     end = T % 2
-    return [(w1, b1), (w2, b2), (w3[end].view(copies, 1, h), b3[end].view(copies, 1))]
+    learned = [(w1, b1), (w2, b2), (w3[end].view(copies, 1, h), b3[end].view(copies, 1))]
+    return learned, Kept(h1, h2, errors, moved, gram) if keep else None

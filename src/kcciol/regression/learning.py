@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from kcciol.kernels import have_triton
-from kcciol.regression import network
+from kcciol.regression import adjoint, network
 from kcciol.regression.network import Layer
 
 Learn = Callable[[Sequence[Layer], Tensor, Tensor, Tensor], list[Layer]]
 
 
-def inner_loop(device: torch.device, exact: bool) -> Learn:
-    """The kernels where they can run, else the plain loop; neither is differentiated through. exact: products in
-    float32 on a GPU, else their operands are rounded to TF32."""
+@dataclass(frozen=True)
+class Loops:
+    """The inner loop: from W, z, y and alpha to what is learned."""
+
+    learn: Learn
+    """Without derivatives."""
+    through: Learn
+    """Its derivative, in W and z, can be taken once."""
+
+
+PLAIN = Loops(network.learn, adjoint.learn)
+
+
+def inner_loops(device: torch.device, exact: bool) -> Loops:
+    """The kernels where they can run, else the plain loops. exact: products in float32 on a GPU, else their operands
+    are rounded to TF32."""
     if device.type != "cuda" or not have_triton():
-        return network.learn
-    from kcciol.kernels import regression_triton
+        return PLAIN
+    from kcciol.kernels import regression_back_triton, regression_triton
+
+    way = adjoint.Way(
+        lambda W, z, y, alpha: regression_triton.learn_and_keep(W, z, y, alpha, exact),
+        lambda learned, adjoints, z, alpha, kept: regression_back_triton.back(learned, adjoints, z, alpha, kept, exact),
+    )
 
     def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> list[Layer]:
         if not regression_triton.fits(W, y):
             return network.learn(W, z, y, alpha)
         return regression_triton.learn(W, z, y, alpha, exact)
 
-    return learn
+    def through(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> list[Layer]:
+        return adjoint.learn(W, z, y, alpha, way if regression_triton.fits(W, y) else None)
+
+    return Loops(learn, through)

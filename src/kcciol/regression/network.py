@@ -68,10 +68,11 @@ def predict(W: Sequence[Layer], z: Tensor) -> Tensor:
 
 def answers(W: Sequence[Layer], z: Tensor) -> Tensor:
     """The same of all outputs, (B, n, outputs)."""
-    return _activations(W, z)[-1]
+    return activations(W, z)[-1]
 
 
-def _activations(W: Sequence[Layer], z: Tensor) -> list[Tensor]:
+def activations(W: Sequence[Layer], z: Tensor) -> list[Tensor]:
+    """The inputs of all layers, and the answers."""
     found = [z]
     for i, (weight, bias) in enumerate(W):
         a = torch.baddbmm(bias[:, None], found[-1], weight.mT)
@@ -79,17 +80,21 @@ def _activations(W: Sequence[Layer], z: Tensor) -> list[Tensor]:
     return found
 
 
+def gradients(W: Sequence[Layer], a: Sequence[Tensor], y: Tensor) -> list[Tensor]:
+    """Those of the mean squared error at the outputs of all layers, before the ReLU."""
+    found = [(a[-1] - y[..., None]) * (2 / y.shape[1])]
+    for i in range(len(W) - 1, 0, -1):
+        found.insert(0, (found[0] @ W[i][0]) * (a[i] > 0))
+    return found
+
+
 def step(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> list[Layer]:
     """W after one step of SGD on the mean squared error of z (B, n, d), y (B, n), with a rate (B, 1, 1) each."""
-    a = _activations(W, z)
-    g = (a[-1] - y[..., None]) * (2 / y.shape[1])
-    moved: list[Layer] = []
-    for i in range(len(W) - 1, -1, -1):
-        weight, bias = W[i]
-        moved.insert(0, (weight - alpha * (g.mT @ a[i]), bias - alpha[..., 0] * g.sum(1)))
-        if i:
-            g = (g @ weight) * (a[i] > 0)
-    return moved
+    a = activations(W, z)
+    g = gradients(W, a, y)
+    return [
+        (weight - alpha * (g[i].mT @ a[i]), bias - alpha[..., 0] * g[i].sum(1)) for i, (weight, bias) in enumerate(W)
+    ]
 
 
 def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> list[Layer]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from kcciol.regression import network
+from kcciol.regression.adjoint import all_finite
 from kcciol.regression.functions import Batch
-from kcciol.regression.learning import Learn
+from kcciol.regression.learning import PLAIN, Learn, Loops
 from kcciol.regression.network import Layer, Network
+from kcciol.regression.settings import Order
 from kcciol.together.step import with_constraint
 
 
@@ -30,59 +32,51 @@ def meta_gradient(
     Theta: Tensor,
     batch: Batch,
     alpha: Tensor,
-    order: Literal["first", "exact"],
+    order: Order,
     mask: Tensor | None = None,
     lam: Tensor | None = None,
-    learn: Learn = network.learn,
+    constraint: Order = "first",
+    loops: Loops = PLAIN,
     shares: Tensor | None = None,
 ) -> MetaGradient:
     """The gradient in Theta (M, length) of the error on tau_val after W has learned tau_tr at rates alpha (M,).
 
     shares (M, slots): how much the error on the functions seen so far counts after each of them; None: that after the
-    last one alone. With a mask (M, length) and lam (M,), also that of lam |mask * gradient|^2. first: the updates of W
-    are constants. Inner loops that end in numbers that are not finite are left out: at the printed rate some do.
+    last one alone. With a mask (M, length) and lam (M,), also that of lam |mask * gradient|^2, the gradient there being
+    of order `constraint`. first: the updates of W are constants. Inner loops that end in numbers that are not finite
+    are left out: at the printed rate some do.
     """
+    members, count, steps, n = batch.y.shape
+    times = 1 if shares is None else batch.chosen.shape[2]  # how often it is asked
+    y, rates = batch.y.flatten(0, 1), alpha.repeat_interleave(count)[:, None, None]
+
+    def stages(learn: Learn, rates: Tensor) -> list[list[Layer]]:
+        x = batch.x.reshape(members, -1, net.inputs)
+        z = network.represent(net.layers(leaf, "theta"), x).view(members * count, steps, n, net.features)
+        return _stages(start, z, y, rates, learn, times)
+
     with torch.enable_grad():
         leaf = Theta.detach().requires_grad_()
-        losses, finite = _losses(net, leaf, batch, alpha, order, learn, shares)
-        weights = finite / finite.sum(1, keepdim=True).clamp_min(1)  # (M, R)
-        loss = (losses * weights).sum(1)
-        total, constraint = with_constraint(loss, leaf, mask, lam)
+        start = [(w.repeat_interleave(count, 0), b.repeat_interleave(count, 0)) for w, b in net.layers(leaf, "W")]
+        if order == "exact" and (mask is None or constraint == "first"):
+            found = stages(loops.through, rates)
+            finite = all_finite(found[-1])
+            learned = [_where(finite, stage, start) for stage in found]
+        else:
+            with torch.no_grad():
+                found = stages(loops.learn, rates)
+                finite = all_finite(found[-1])
+            if order == "first":
+                learned = [_shifted(start, stage, finite) for stage in found]
+            else:  # through it, twice; a copy that does not stay finite learns nothing
+                learned = stages(network.learn, rates * finite[:, None, None])
+        loss, alive = _loss(net, leaf, batch, learned, finite, shares)
+        held = None
+        if mask is not None and order == "exact" and constraint == "first":
+            held, _ = _loss(net, leaf, batch, [_shifted(start, stage, finite) for stage in found], finite, shares)
+        total, penalty = with_constraint(loss, leaf, mask, lam, held)
     gradient = torch.where(total.isfinite().all(1, keepdim=True), total, 0.0)
-    return MetaGradient(loss.detach(), gradient, constraint, (finite == 0).sum(1))
-
-
-def _losses(
-    net: Network, Theta: Tensor, batch: Batch, alpha: Tensor, order: str, learn: Learn, shares: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The error of each trajectory (M, R), zero where it is not finite, and 1 where it is."""
-    members, count, steps, n = batch.y.shape
-    theta, start = net.layers(Theta, "theta"), net.layers(Theta, "W")
-    W = [(w.repeat_interleave(count, 0), b.repeat_interleave(count, 0)) for w, b in start]  # (M R, ...)
-    rates = alpha.repeat_interleave(count)[:, None, None]
-    y = batch.y.flatten(0, 1)
-
-    def features(x: Tensor, *shape: int) -> Tensor:
-        return network.represent(theta, x.reshape(members, -1, net.inputs)).view(members * count, *shape, net.features)
-
-    slots, asked = batch.chosen.shape[2], batch.y_query.shape[2]
-    times = 1 if shares is None else slots  # how often it is asked
-    with torch.no_grad():
-        stages = _stages(W, features(batch.x, steps, n), y, rates, learn, times)
-        finite = torch.stack([t.flatten(1).isfinite().all(1) for layer in stages[-1] for t in layer]).all(0)
-    if order == "exact":  # once more, to differentiate; a copy that does not stay finite learns nothing instead
-        learned = _stages(W, features(batch.x, steps, n), y, rates * finite[:, None, None], learn, times)
-    else:
-        learned = [[_moved(layer, to, finite) for layer, to in zip(W, stage, strict=True)] for stage in stages]
-    z, truth = features(batch.x_query, asked), batch.y_query.flatten(0, 1)
-    losses = torch.zeros_like(truth[:, 0])
-    for i, now in enumerate(learned, 1):
-        seen = asked * i // times
-        error = (network.predict(now, z[:, :seen]) - truth[:, :seen]).square().mean(1)
-        losses = losses + (error if shares is None else error * shares[:, i - 1].repeat_interleave(count))
-    finite = finite & losses.detach().isfinite()
-    losses = torch.where(finite, losses, 0.0)
-    return losses.view(members, count), finite.view(members, count).to(losses.dtype)
+    return MetaGradient(loss.detach(), gradient, penalty, (alive == 0).sum(1))
 
 
 def _stages(W: list[Layer], z: Tensor, y: Tensor, rates: Tensor, learn: Learn, times: int) -> list[list[Layer]]:
@@ -95,9 +89,40 @@ def _stages(W: list[Layer], z: Tensor, y: Tensor, rates: Tensor, learn: Learn, t
     return found
 
 
-def _moved(layer: Layer, to: Layer, finite: Tensor) -> Layer:
-    """A layer and the constant that the inner loop has added to it; nothing to copies that are not finite."""
+def _loss(
+    net: Network,
+    Theta: Tensor,
+    batch: Batch,
+    learned: Sequence[Sequence[Layer]],
+    finite: Tensor,
+    shares: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """The mean error (M,) of the trajectories that stay finite, and which do, (M, R), as numbers."""
+    members, count, asked = batch.y_query.shape
+    x, truth = batch.x_query.reshape(members, -1, net.inputs), batch.y_query.flatten(0, 1)
+    z = network.represent(net.layers(Theta, "theta"), x).view(members * count, asked, net.features)
+    losses = torch.zeros_like(truth[:, 0])
+    for i, now in enumerate(learned, 1):
+        seen = asked * i // len(learned)
+        error = (network.predict(now, z[:, :seen]) - truth[:, :seen]).square().mean(1)
+        losses = losses + (error if shares is None else error * shares[:, i - 1].repeat_interleave(count))
+    finite = finite & losses.detach().isfinite()
+    alive = finite.view(members, count).to(losses.dtype)
+    losses = torch.where(finite, losses, 0.0).view(members, count)
+    return (losses * alive / alive.sum(1, keepdim=True).clamp_min(1)).sum(1), alive
+
+
+def _where(finite: Tensor, layers: Sequence[Layer], others: Sequence[Layer]) -> list[Layer]:
+    """Of copies that are finite the ones, else the others."""
+    return [
+        (torch.where(finite[:, None, None], w, w2), torch.where(finite[:, None], b, b2))
+        for (w, b), (w2, b2) in zip(layers, others, strict=True)
+    ]
+
+
+def _shifted(start: Sequence[Layer], to: Sequence[Layer], finite: Tensor) -> list[Layer]:
+    """The start and the constant that the inner loop has added to it; nothing to copies that are not finite."""
     with torch.no_grad():
-        weight = torch.where(finite[:, None, None], to[0] - layer[0], 0.0)
-        bias = torch.where(finite[:, None], to[1] - layer[1], 0.0)
-    return layer[0] + weight, layer[1] + bias
+        moves = [(w - w0, b - b0) for (w, b), (w0, b0) in zip(to, start, strict=True)]
+        moves = _where(finite, moves, [(torch.zeros_like(w), torch.zeros_like(b)) for w, b in moves])
+    return [(w + dw, b + db) for (w, b), (dw, db) in zip(start, moves, strict=True)]

@@ -9,6 +9,8 @@ from kcciol.config import require
 from kcciol.errors import UserError
 from kcciol.together.settings import MemberConfig
 
+Order = Literal["first", "exact"]
+
 
 @dataclass(frozen=True)
 class SineConfig:
@@ -64,8 +66,10 @@ class RegressionConfig(MemberConfig):
     problem: Literal["regression"] = "regression"
     sine: SineConfig = field(default_factory=SineConfig)
     net: WidthConfig = field(default_factory=WidthConfig)
-    order: Literal["first", "exact"] = "first"
+    order: Order = "first"
     """first takes the inner loop's updates as constants; exact differentiates through all of them."""
+    constraint: Order = "first"
+    """The order of the gradient that phase 3 holds; exact needs order exact, and is slow: autograd twice over."""
     loss: Literal["end", "every"] = "end"
     """Which error is the meta-loss: on all functions after the last one, or the mean of the errors on those seen so far
     after each one."""
@@ -76,5 +80,7 @@ class RegressionConfig(MemberConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.constraint == "exact" and self.order == "first":
+            raise UserError("constraint is exact, but then order must be, too.")
         require(0 < self.decay <= 1, "decay", self.decay, "above 0 and at most 1")
         require(all(step >= 0 for step in self.milestones), "milestones", list(self.milestones), "0 or more each")

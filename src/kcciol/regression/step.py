@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kcciol.regression import network
 from kcciol.regression.functions import Functions, draw
-from kcciol.regression.learning import inner_loop
+from kcciol.regression.learning import inner_loops
 from kcciol.regression.network import Network
 from kcciol.regression.outer import meta_gradient
 from kcciol.regression.settings import RegressionConfig
@@ -29,14 +28,15 @@ class MetaStep(MemberStep):
         mask: Tensor | None = None,
     ) -> None:
         super().__init__(members, number, Theta, mask)
-        self.net, self.sine, self.order = net, members[0].sine, members[0].order
+        self.net, self.sine = net, members[0].sine
+        self.orders = members[0].order, members[0].constraint
         slots = self.sine.slots
         shares = {"end": [0.0] * (slots - 1) + [1.0], "every": [1 / slots] * slots}
         rows = torch.tensor([shares[m.loss] for m in members], device=Theta.device)
         self.shares = rows if any(m.loss == "every" for m in members) else None
         self.functions = Functions.drawn(self.seeds, self.sine.functions)
         exact = not torch.backends.cuda.matmul.allow_tf32
-        self.learn = network.learn if self.order == "exact" else inner_loop(Theta.device, exact)
+        self.loops = inner_loops(Theta.device, exact)
 
     def schedule(self, config: MemberConfig) -> Tensor:
         """In phase 1 beta falls at the milestones."""
@@ -48,5 +48,8 @@ class MetaStep(MemberStep):
 
     def gradient(self, time: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         batch = draw(self.functions, self.sine, self.seeds, time, self.sine.count)
-        found = meta_gradient(self.net, self.Theta, batch, self.alpha, self.order, mask, lam, self.learn, self.shares)
+        order, constraint = self.orders
+        found = meta_gradient(
+            self.net, self.Theta, batch, self.alpha, order, mask, lam, constraint, self.loops, self.shares
+        )
         return found.gradient, [found.loss, found.constraint, found.diverged / self.sine.count]

@@ -14,15 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from kcciol.atomic import write_json
 from kcciol.config import EngineConfig, preset
 from kcciol.data import load as load_data
 from kcciol.data.classset import Splits
 from kcciol.engine.execute import pick_device
 from kcciol.engine.record import record
-from kcciol.generation.digits import BASE, NOVEL, RATES, classifier, digits, measure
+from kcciol.generation.digits import BASE, NOVEL, RATES, classifier, digits, measure, unpack
 from kcciol.generation.network import Networks
 from kcciol.generation.settings import GanConfig, GenerationConfig, TrajectoryConfig
 from kcciol.generation.train import load, train
@@ -146,8 +144,7 @@ def _paint(figure: Any, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Non
     axes = figure.subplots(len(found), len(rates), squeeze=False)
     for row, (column, results) in zip(axes, found.items(), strict=True):
         for axis, rate in zip(row, rates, strict=True):
-            images = torch.tensor(results[0]["rates"][rate]["images"], dtype=torch.uint8)  # (3, 8, pixels)
-            side = int(images.shape[2] ** 0.5)
-            sheet = images.view(3, 8, side, side).permute(0, 2, 1, 3).reshape(3 * side, 8 * side)
+            images = unpack(results[0]["rates"][rate]["images"])  # (3, 8, side, side)
+            sheet = images.transpose(1, 2).flatten(2).flatten(0, 1)
             axis.imshow(sheet.numpy(), cmap="gray", vmin=0, vmax=255)
             axis.set(xticks=[], yticks=[], title=f"{column}, {rate}")

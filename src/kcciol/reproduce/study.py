@@ -29,7 +29,7 @@ from kcciol.meta.phases import train
 from kcciol.representation import Representation
 from kcciol.representation import load as load_representation
 from kcciol.representations import with_method
-from kcciol.values import to_dict
+from kcciol.values import from_dict, to_dict
 
 if TYPE_CHECKING:
     from kcciol.reproduce.drawn import Drawn
@@ -350,8 +350,11 @@ def refuse_other(path: Path, config: Any, spec: Any, *keys: str) -> dict[str, An
     """The result that is there: it must have been made with these settings, wherever it was computed, measured so, and
     have these keys."""
     found = read_cell(path, *keys)
-    old, new = found["config"], to_dict(config)
-    same = {k: v for k, v in old.items() if k != "engine"} == {k: v for k, v in new.items() if k != "engine"}
+    try:
+        old = to_dict(from_dict(type(config), found["config"]))  # settings that it does not name are at their defaults
+    except (UserError, TypeError, ValueError):
+        old = {}
+    same = {**old, "engine": None} == {**to_dict(config), "engine": None}
     if not same or found["spec"] != json.loads(json.dumps(spec)):
         raise UserError(f"{path} was made with other settings: move it away, or choose other folders.")
     return found

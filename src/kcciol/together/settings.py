@@ -16,6 +16,8 @@ class MemberConfig:
     """A run is a function of its config and this number."""
     clamp: float = 5.0
     """Clamp each element of the meta-gradient to plus or minus this; 0 means off."""
+    clip: float = 0.0
+    """Scale a meta-gradient whose norm is larger down to this; 0 means off."""
     mask: MaskConfig = field(default_factory=MaskConfig)
     phase1: PhaseConfig = field(default_factory=PhaseConfig)
     phase2: PhaseConfig = field(default_factory=PhaseConfig)
@@ -25,6 +27,7 @@ class MemberConfig:
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**63, "seed", self.seed, "0 or more (and below 2^63)")
         require(0 <= self.clamp < math.inf, "clamp", self.clamp, "0 or more")
+        require(0 <= self.clip < math.inf, "clip", self.clip, "0 or more")
         require_phases(self.phases)
         require(not self.engine.tensorboard, "engine.tensorboard", True, "false: these runs keep metrics.jsonl only")
 

@@ -23,7 +23,8 @@ class MemberStep(ABC):
     def __init__(self, members: Sequence[MemberConfig], number: int, Theta: Tensor, mask: Tensor | None) -> None:
         """Theta (M, length) is changed in place; mask is needed when a member's phase has a lambda."""
         device, phases = Theta.device, [m.phases[number - 1] for m in members]
-        self.number, self.clamp, self.Theta, self.mask = number, members[0].clamp, Theta, mask
+        self.number, self.Theta, self.mask = number, Theta, mask
+        self.clamp, self.clip = members[0].clamp, members[0].clip
         self.m, self.v = torch.zeros_like(Theta), torch.zeros_like(Theta)
         self.alpha, self.gamma, self.lam = (
             torch.tensor([getattr(p, name) for p in phases], device=device) for name in ("alpha", "gamma", "lam")
@@ -55,6 +56,8 @@ class MemberStep(ABC):
     def __call__(self) -> None:
         time = self.step + (self.number << 40)  # the phases draw different trajectories
         g, values = self.gradient(time, *((self.mask, self.lam) if self.constrained else (None, None)))
+        if self.clip:
+            g = g * (self.clip / g.norm(dim=1, keepdim=True).clamp_min(self.clip))
         g = g + self.gamma[:, None] * self.Theta.sign()  # Algorithm 2, lines 11 and 12: the l1 term, the update
         if self.clamp:
             g = g.clamp(-self.clamp, self.clamp)
@@ -80,13 +83,16 @@ def adam_(
     parameters.sub_(rate / (1 - betas[0] ** t) * m / scale)
 
 
-def with_constraint(loss: Tensor, leaf: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, Tensor]:
+def with_constraint(
+    loss: Tensor, leaf: Tensor, mask: Tensor | None, lam: Tensor | None, held: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The gradient in leaf (M, length) of loss (M,), with that of lam |mask * gradient|^2 where there is a mask, and
-    |mask * gradient|^2 itself (M,)."""
+    |mask * gradient|^2 itself (M,). held: the loss whose gradient it is there, where that is another."""
     if mask is None or lam is None:
         (g,) = torch.autograd.grad(loss.sum(), leaf)
         return g, torch.zeros_like(loss.detach())
-    (g,) = torch.autograd.grad(loss.sum(), leaf, create_graph=True)
-    constraint = (g * mask).square().sum(1)
+    (g,) = torch.autograd.grad(loss.sum(), leaf, create_graph=held is None)
+    to_hold = g if held is None else torch.autograd.grad(held.sum(), leaf, create_graph=True)[0]
+    constraint = (to_hold * mask).square().sum(1)
     (more,) = torch.autograd.grad((lam * constraint).sum(), leaf)
     return g.detach() + more, constraint.detach()

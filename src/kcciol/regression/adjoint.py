@@ -1,0 +1,128 @@
+"""The inner loop with a derivative, which is taken by running it backwards.
+
+Under autograd `network.learn` keeps every W on the way. But a step of SGD can be undone: W before it is W after it plus
+the rate times the gradient, which is made of what the step computed at its few examples. Only that is kept; on the way
+back the adjoint of W goes along with W itself, and those of the features and of the start fall out of it. The numbers
+are autograd's, but for rounding. A copy that did not stay finite has the derivative zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kcciol.regression.network import Layer, activations, gradients
+
+
+@dataclass(frozen=True)
+class Way:
+    """There and back."""
+
+    there: Callable[[Sequence[Layer], Tensor, Tensor, Tensor], tuple[list[Layer], Any]]
+    """From W, z, y and alpha to what is learned, as `network.learn` does, and what it takes to go back."""
+    back: Callable[[Sequence[Layer], Sequence[Layer], Tensor, Tensor, Any], tuple[Tensor, list[Layer]]]
+    """From what was learned, its adjoints, z, alpha and what was kept to the adjoints of z and of the start."""
+
+
+def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, way: Way | None = None) -> list[Layer]:
+    """`network.learn`, by the plain way or another; its derivative, in W and z, can be taken once."""
+    return _pairs(_Learn.apply(way or PLAIN, z, y, alpha, *_flat(W)))  # type: ignore[no-untyped-call]
+
+
+class _Learn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, way: Way, z: Tensor, y: Tensor, alpha: Tensor, *W: Tensor) -> tuple[Tensor, ...]:
+        learned, ctx.kept = way.there(_pairs(W), z, y, alpha)
+        ctx.way = way
+        ctx.save_for_backward(z, alpha, *_flat(learned))
+        return tuple(_flat(learned))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator, no-untyped-call, unused-ignore]
+    def backward(ctx: Any, *adjoints: Tensor) -> tuple[Tensor | None, ...]:
+        z, alpha, *learned = ctx.saved_tensors
+        to_z, start = ctx.way.back(_pairs(learned), _pairs(adjoints), z, alpha, ctx.kept)
+        finite = all_finite(_pairs(learned))
+        found = [torch.where(finite.view(-1, *[1] * (t.dim() - 1)), t, 0.0) for t in (to_z, *_flat(start))]
+        return None, found[0], None, None, *found[1:]
+
+
+def all_finite(W: Sequence[Layer]) -> Tensor:
+    """Whether all numbers of a copy are, (B,)."""
+    return torch.stack([t.flatten(1).isfinite().all(1) for t in _flat(W)]).all(0)
+
+
+def _pairs(flat: Sequence[Tensor]) -> list[Layer]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _flat(W: Sequence[Layer]) -> list[Tensor]:
+    return [t for layer in W for t in layer]
+
+
+# --- the plain way ----------------------------------------------------------------------------------------------------
+
+Step = tuple[list[Tensor], list[Tensor]]  # inputs of the layers above the first, gradients at the outputs of all
+
+
+def _there(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> tuple[list[Layer], list[Step]]:
+    learned, kept = [(weight.clone(), bias.clone()) for weight, bias in W], []
+    for t in range(z.shape[1]):
+        a = activations(learned, z[:, t])
+        g = gradients(learned, a, y[:, t])
+        _move(learned, a, g, -alpha)
+        kept.append((a[1:-1], g))
+    return learned, kept
+
+
+def _back(
+    learned: Sequence[Layer], adjoints: Sequence[Layer], z: Tensor, alpha: Tensor, kept: Sequence[Step]
+) -> tuple[Tensor, list[Layer]]:
+    W, L = ([(weight.clone(), bias.clone()) for weight, bias in layers] for layers in (learned, adjoints))
+    to_z = torch.empty_like(z)
+    for t in range(z.shape[1] - 1, -1, -1):
+        a, g = [z[:, t], *kept[t][0]], kept[t][1]
+        _move(W, a, g, alpha)  # undone
+        to_z[:, t] = step_back(W, L, a, g, alpha)
+    return to_z, L
+
+
+def _move(W: Sequence[Layer], a: Sequence[Tensor], g: Sequence[Tensor], rate: Tensor) -> None:
+    """W += rate * gradient in place, of layers with inputs a and gradients g at their outputs."""
+    for i, (weight, bias) in enumerate(W):
+        moved = g[i] * rate
+        weight.baddbmm_(moved.mT, a[i])
+        bias += moved.sum(1)
+
+
+def step_back(
+    W: Sequence[Layer], L: Sequence[Layer], a: Sequence[Tensor], g: Sequence[Tensor], alpha: Tensor
+) -> Tensor:
+    """Back through one step from W: L, the adjoint of W after it, becomes that of W, in place; returns that of the
+    features a[0]. a are the inputs of the layers, g the gradients at their outputs."""
+    active = [below > 0 for below in a]
+    q: list[Tensor] = []  # adjoints of the products g[i + 1] W[i + 1] that g[i] is made of
+    r = g[0]
+    for i, (weight, bias) in enumerate(L):  # up: of g, the first of which is computed last
+        r = torch.baddbmm(bias[:, None], a[i], weight.mT) * -alpha
+        if i:
+            r = torch.baddbmm(r, q[-1], W[i][0].mT)
+        if i + 1 < len(a):
+            q.append(r * active[i + 1])
+    p = r * (2 / r.shape[1])  # down: of the outputs
+    for i in range(len(W) - 1, 0, -1):
+        below = torch.baddbmm((g[i] * -alpha) @ L[i][0], p, W[i][0])
+        L[i][0].baddbmm_(p.mT, a[i]).baddbmm_(g[i].mT, q[i - 1])
+        L[i][1].add_(p.sum(1))
+        p = below * active[i]
+    to_z = torch.baddbmm((g[0] * -alpha) @ L[0][0], p, W[0][0])
+    L[0][0].baddbmm_(p.mT, a[0])
+    L[0][1].add_(p.sum(1))
+    return to_z
+
+
+PLAIN = Way(_there, _back)
