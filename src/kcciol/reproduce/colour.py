@@ -133,9 +133,8 @@ def goes(name: str, column: str, trains: Trained) -> bool:
     return name == "merlin" if column == "scratch" else name != "podnet"
 
 
-def rows7(found: frames.Found) -> frames.Rows:
-    """By the number of classes: a column for each learner from each start, with the optimiser that did better on base
-    classes."""
+def columns7(found: frames.Found) -> dict[str, list[frames.Result]]:
+    """A column for each learner from each start, with the optimiser that did better on base classes."""
     columns: dict[str, list[frames.Result]] = {}
     best: dict[str, float] = {}
     for column, results in found.items():
@@ -145,6 +144,11 @@ def rows7(found: frames.Found) -> frames.Rows:
             score = sum(max((s["score"] for s in r["choice"]["scores"]), default=0.0) for r in measured) / len(measured)
             if score >= best.get(name, 0.0):
                 best[name], columns[name] = score, measured
+    return columns
+
+
+def rows7(columns: Mapping[str, list[frames.Result]]) -> frames.Rows:
+    """By the number of classes, with what each learner keeps."""
     rows = frames.by_classes(columns)
     for row in rows.values():
         for name, cell in row.items():
@@ -173,13 +177,16 @@ def mini_tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
     if found["table2"]:
         made["table2"] = with_means("table2", found["table2"], NOTES2)
     if found["table7"]:
-        rows = rows7(found["table7"])
+        learners = columns7(found["table7"])
+        rows = rows7(learners)
         beside = {"kcciol": ("kcciol", "adam"), "kcciol + ncm": ("kcciol", "ncm")}
         beside |= {"pixels + ncm": ("scratch", "pixels"), "untrained + ncm": ("scratch", "ncm")}
         there = {n: found["table2"].get(c, {}).get(cell) for n, (c, cell) in beside.items()}
         for n, more in frames.by_classes({name: results for name, results in there.items() if results}).items():
             rows.setdefault(n, {}).update(more)
         made["table7"] = frames.frame("table7", rows, found["table7"], NOTES7, PRINTED7)
+        # learners of one start may have been measured on different machines
+        made["table7"]["record"] = {name: results[0]["record"] for name, results in learners.items()}
     return made
 
 
