@@ -113,7 +113,7 @@ for extra in (None, more):
                 close(fast[1], plain[1])
 
 from kcciol.kernels import regression_back_triton, regression_triton
-from kcciol.regression import network
+from kcciol.regression import adjoint, network
 for h, T in ((37, 3), (129, 8), (37, 12), (20, 10)):  # tiles: two of units in one of depth, five in three; blocks
     B, n, d = 2, 16, 70
     W = [(torch.randn(B, h, d) / 9, torch.randn(B, h)), (torch.randn(B, h, h) / h**0.5, torch.randn(B, h))]
@@ -127,7 +127,8 @@ for h, T in ((37, 3), (129, 8), (37, 12), (20, 10)):  # tiles: two of units in o
     leaves = [z.requires_grad_(), *(t.requires_grad_() for layer in W for t in layer)]
     fast = [t.detach() for t in leaves]
     plain = [t for layer in network.learn(W, z, y, alpha) for t in layer]
-    adjoints = [torch.randn_like(t) for t in plain]
+    adjoints = [torch.randn_like(t.mT if t.dim() == 3 else t) for t in plain]
+    adjoints = [t.mT if t.dim() == 3 else t for t in adjoints]  # as autograd brings them: not row by row
     wanted = torch.autograd.grad(plain, leaves, adjoints)
     pairs = lambda flat: list(zip(flat[::2], flat[1::2]))
     with torch.no_grad():
@@ -136,6 +137,15 @@ for h, T in ((37, 3), (129, 8), (37, 12), (20, 10)):  # tiles: two of units in o
             torch.testing.assert_close(t, other, rtol=1e-4, atol=1e-5)
         to_z, start = regression_back_triton.back(learned, pairs(adjoints), fast[0], alpha, kept, exact=True)
     for g, other in zip(wanted, (to_z, *(t for layer in start for t in layer))):
+        torch.testing.assert_close(g, other, rtol=1e-4, atol=1e-5)
+    way = adjoint.Way(
+        lambda *inputs: regression_triton.learn_and_keep(*inputs, exact=True),
+        lambda *inputs: regression_back_triton.back(*inputs, exact=True),
+    )
+    asked = torch.randn(B, 9, d)
+    error = lambda learned: network.predict(learned, asked).square().mean()
+    wanted = torch.autograd.grad(error(network.learn(W, z, y, alpha)), leaves)
+    for g, other in zip(wanted, torch.autograd.grad(error(adjoint.learn(W, z, y, alpha, None, way)), leaves)):
         torch.testing.assert_close(g, other, rtol=1e-4, atol=1e-5)
     W, z = [(w.detach(), b.detach()) for w, b in W], z.detach()
 learned, seen = regression_triton._learned, []

@@ -13,6 +13,7 @@ from torch.func import functional_call
 
 from kcciol.regression import adjoint, network
 from kcciol.regression.functions import Batch, Functions, draw
+from kcciol.regression.learning import Loops
 from kcciol.regression.network import Network
 from kcciol.regression.outer import meta_gradient
 from kcciol.regression.settings import SineConfig, WidthConfig
@@ -199,6 +200,30 @@ def test_the_way_back_has_the_derivative_of_the_way_there(sizes: tuple[int, ...]
     for g, g2 in zip(grads, others, strict=True):
         assert bool((g != 0).any())
         torch.testing.assert_close(g, g2, rtol=1e-9, atol=1e-11)
+
+
+def test_a_derivative_that_overflows_is_left_out_and_counted() -> None:
+    net, Theta, batch = problem()
+    alpha = torch.tensor([0.05, 0.02, 0.1])
+    Theta, batch = Theta.float(), Batch(*(t.float() if t.is_floating_point() else t for t in vars(batch).values()))
+    there = adjoint.PLAIN.there
+
+    def back(*inputs: Any) -> Any:
+        to_z, start = adjoint.PLAIN.back(*inputs)
+        to_z[3] = torch.inf  # of the second member, the second trajectory
+        return to_z, start
+
+    def through(W: Any, z: Tensor, y: Tensor, rates: Tensor, lost: Tensor | None = None) -> Any:
+        return adjoint.learn(W, z, y, rates, lost, adjoint.Way(there, back))
+
+    found = meta_gradient(net, Theta, batch, alpha, "exact", loops=Loops(network.learn, through))
+    assert found.diverged.tolist() == [0, 1, 0]
+    assert bool(found.gradient.isfinite().all())
+    plain = meta_gradient(net, Theta, batch, alpha, "exact")
+    assert plain.diverged.tolist() == [0, 0, 0]
+    assert torch.equal(found.gradient[0], plain.gradient[0])
+    assert bool((found.gradient[1] != 0).any())  # what is left of it
+    assert not torch.equal(found.gradient[1], plain.gradient[1])
 
 
 def test_learning_is_one_step_after_another() -> None:

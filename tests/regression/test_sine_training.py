@@ -22,6 +22,7 @@ from kcciol.regression.network import Network
 from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
 from kcciol.regression.step import MetaStep
 from kcciol.regression.train import load, train
+from kcciol.together.step import clipped
 from kcciol.together.train import Fork
 
 TINY = RegressionConfig(
@@ -158,8 +159,10 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         train([OTHER], tmp_path / "run", resume=True, quiet=True)
     with pytest.raises(UserError, match="at least one member"):
         train([], tmp_path / "none", quiet=True)
-    with pytest.raises(UserError, match="may differ in"):
-        train([TINY, replace(TINY, order="exact")], tmp_path / "none", quiet=True)
+    exact = replace(TINY, order="exact")
+    for one, other in ((TINY, exact), (TINY, replace(TINY, clip=1.0)), (exact, replace(exact, constraint="first"))):
+        with pytest.raises(UserError, match="may differ in"):
+            train([one, other], tmp_path / "none", quiet=True)
     (tmp_path / "run" / "checkpoint.safetensors").write_bytes(b"half")
     with pytest.raises(UserError, match="damaged"):
         load(tmp_path / "run" / "checkpoint.safetensors")
@@ -250,9 +253,32 @@ def test_a_longer_training_learns_to_learn(tmp_path: Path) -> None:
 
 def test_exact_order_trains_too(tmp_path: Path) -> None:
     exact = replace(TINY, order="exact")
-    first, second = (train([c], tmp_path / c.order, quiet=True) for c in (TINY, exact))
+    readings = (TINY, replace(TINY, constraint="first"), exact, replace(exact, constraint="first"))
+    first, the_same, second, third = (train([c], tmp_path / f"{c.order}-{c.constraint}", quiet=True) for c in readings)
+    assert torch.equal(first, the_same)
     assert not torch.allclose(first, second)
-    assert network.predict(Network(TINY.net, 4).layers(second, "W"), torch.zeros(1, 2, 12)).shape == (1, 2)
+    assert not torch.allclose(second, third)
+    ends = (tmp_path / "exact-same", tmp_path / "exact-first")
+    assert torch.equal(
+        *(load(end / "phase2.safetensors")[1].tensors["Theta"] for end in ends)
+    )  # they differ in phase 3
+
+
+def test_a_large_gradient_is_scaled_down_to_a_norm() -> None:
+    g = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [3e30, -4e30], [torch.nan, 1.0]])
+    found = clipped(g, 1.0)
+    torch.testing.assert_close(found[:4], torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0], [0.6, -0.8]]))
+    assert bool(found[4].isnan().any())
+    net, ends = Network(TINY.net, 4), []
+    for clip in (0.0, 1e-3, 1e9):
+        config = replace(TINY, clip=clip)
+        step = MetaStep(net, [config], 1, net.init(0)[None])
+        step()
+        ends.append(step.m.clone())
+    free, held, loose = ends
+    assert torch.equal(free, loose)
+    assert float(held.norm()) == pytest.approx(1e-3 * 0.1, rel=1e-4)  # of Adam's first moment, a tenth
+    torch.testing.assert_close(held / held.norm(), free / free.norm())
 
 
 def test_beta_falls_at_the_milestones_of_phase_1_only() -> None:

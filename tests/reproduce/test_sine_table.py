@@ -63,6 +63,13 @@ def test_results_measured_otherwise_are_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(made | {"spec": made["spec"] | {"runs": 7}}))
     with pytest.raises(UserError, match="other settings"):
         sine.cells(where, (0,))[path]()
+    older = {k: v for k, v in made["config"].items() if k not in ("clip", "constraint")}
+    path.write_text(json.dumps(made | {"config": older}))  # from when there were none: it is as they are by default
+    assert sine.cells(where, (0,))[path]()["config"] == older
+    for changed in ({**older, "clip": 1.0}, {**older, "strange": 1}, {**older, "sine": None}):
+        path.write_text(json.dumps(made | {"config": changed}))
+        with pytest.raises(UserError, match="other settings"):
+            sine.cells(where, (0,))[path]()
 
 
 def test_an_error_of_runs_that_diverged_is_no_number(tmp_path: Path) -> None:

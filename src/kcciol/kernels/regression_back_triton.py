@@ -29,7 +29,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kcciol.kernels.regression_triton import Kept, Layer, Tiles, block_steps, precision
+from kcciol.kernels.regression_triton import Kept, Layer, Tiles, block_steps, copied, precision
 
 REACH, TURN = Tiles(), Tiles()
 
@@ -85,12 +85,11 @@ def _turn(  # type: ignore[no-untyped-def]
     first = tl.program_id(1) == 0
     W2 += copy.to(tl.int64) * h * h
     L2 += copy.to(tl.int64) * h * h
-    H1 += copy.to(tl.int64) * T * N * h
-    H2 += copy.to(tl.int64) * T * N * h
-    P1 += copy.to(tl.int64) * T * N * h
     E += copy.to(tl.int64) * T * N
     Q2 += copy * N * h
     at_mine = rows[:, None] * h + mine[None, :]
+    here = (copy.to(tl.int64) * T + t) * N * h  # of this step, and of the one before
+    there = here - N * h
     rate = tl.load(alpha + copy)
     if UPDATE:
         error = tl.load(E + t * N + rows)
@@ -101,13 +100,13 @@ def _turn(  # type: ignore[no-untyped-def]
         p3 = (total - rate * shift) * (2.0 / N)
         if first:
             tl.store(c3_new + copy, shift + tl.sum(p3, 0))
-        below = tl.load(H1 + t * N * h + at_mine, mask=some[None, :], other=0.0)  # (N, BH)
+        below = tl.load(H1 + here + at_mine, mask=some[None, :], other=0.0)  # (N, BH)
         q1 = tl.load(Q1 + copy * N * h + at_mine, mask=some[None, :], other=0.0)
         gradient = tl.zeros((N, BH), tl.float32)
     if UNDO:
         error_before = tl.load(E + (t - 1) * N + rows)
     if UNDO or FORWARD:
-        below_before = tl.load(H1 + (t - 1) * N * h + at_mine, mask=some[None, :], other=0.0)
+        below_before = tl.load(H1 + there + at_mine, mask=some[None, :], other=0.0)
     if UPDATE or UNDO:
         for start in range(0, h, BD):
             units = start + tl.arange(0, BD)
@@ -118,7 +117,7 @@ def _turn(  # type: ignore[no-untyped-def]
             last = tl.load(w3 + copy * h + units, mask=inside, other=0.0)
             tile = tl.load(W2 + place, mask=both, other=0.0)
             if UPDATE:
-                out = tl.load(H2 + t * N * h + at, mask=inside[None, :], other=0.0)
+                out = tl.load(H2 + here + at, mask=inside[None, :], other=0.0)
                 behind = tl.load(l3 + copy * h + units, mask=inside, other=0.0)
                 p2 = tl.where(out > 0, p3[:, None] * last[None, :] - rate * error[:, None] * behind[None, :], 0.0)
                 delta = tl.where(out > 0, error[:, None] * last[None, :], 0.0)  # (N, BD)
@@ -135,14 +134,14 @@ def _turn(  # type: ignore[no-untyped-def]
                     more = tl.sum(error[:, None] * q2 + p3[:, None] * out, 0)
                     tl.store(l3_new + copy * h + units, behind + more, mask=inside)
             if UNDO:
-                before = tl.load(H2 + (t - 1) * N * h + at, mask=inside[None, :], other=0.0)
+                before = tl.load(H2 + there + at, mask=inside[None, :], other=0.0)
                 last += rate * tl.sum(error_before[:, None] * before, 0)
                 delta = tl.where(before > 0, error_before[:, None] * last[None, :], 0.0)
                 tile += rate * tl.dot(tl.trans(delta), below_before, input_precision=PRECISION)
                 tl.store(W2 + place, tile, mask=both)
     if UPDATE:
         p1 = tl.where(below > 0, gradient, 0.0)
-        tl.store(P1 + t * N * h + at_mine, p1, mask=some[None, :])
+        tl.store(P1 + here + at_mine, p1, mask=some[None, :])
     if FORWARD:
         place = (t - 1) % STEPS  # in the block
         total = tl.load(
@@ -156,7 +155,7 @@ def _turn(  # type: ignore[no-untyped-def]
                 steps = tl.arange(0, STEPS * N)
                 later = steps >= (place + 2) * N
                 far = tl.load(g + steps[None, :], mask=later[None, :], other=0.0)
-                p = P1 + ((t - 1 - place) * N + steps)[:, None] * h + mine[None, :]
+                p = P1 + there - place * N * h + steps[:, None] * h + mine[None, :]
                 p = tl.load(p, mask=later[:, None] & some[None, :], other=0.0)
                 total += tl.dot(far, p, input_precision=PRECISION)
         tl.store(Q1 + copy * N * h + at_mine, tl.where(below_before > 0, -rate * total, 0.0), mask=some[None, :])
@@ -178,8 +177,8 @@ def _back(
 ) -> tuple[Tensor, list[Layer]]:
     copies, T, n, d = z.shape
     h, steps = kept.h1.shape[3], block_steps(T, n)
-    w1, w2, w3 = (weight.clone() for weight, _ in learned)
-    (l1, c1), (l2, c2), (last, shift) = [(w.clone(), b.clone()) for w, b in adjoints]
+    (w1, _), (w2, _), (w3, _) = copied(learned)
+    (l1, c1), (l2, c2), (last, shift) = copied(adjoints)
     l3 = [last.view(copies, h), torch.empty_like(last.view(copies, h))]
     c3 = [shift.view(copies), torch.empty_like(shift.view(copies))]
     parts = triton.cdiv(h, REACH.units)

@@ -75,10 +75,8 @@ def _learn(  # type: ignore[no-untyped-def]
     first = tl.program_id(1) == 0
     W2 += copy.to(tl.int64) * h * h
     P += copy.to(tl.int64) * STEPS * N * h
-    A += copy.to(tl.int64) * moves * N * h
     G += copy.to(tl.int64) * g_stride
-    H1 += copy.to(tl.int64) * slots * N * h
-    H2 += (copy.to(tl.int64) * slots + (t - 1) % slots) * N * h
+    before = (copy.to(tl.int64) * slots + (t - 1) % slots) * N * h  # of the step before
     at_mine = rows[:, None] * h + mine[None, :]
     now = t % STEPS  # places of steps in the block
     last_place = (t + STEPS - 1) % STEPS
@@ -93,12 +91,12 @@ def _learn(  # type: ignore[no-untyped-def]
             tl.store(b3_new + copy, shift - rate * tl.sum(error, 0))
             if KEEP:
                 tl.store(E + (copy.to(tl.int64) * T + t - 1) * N + rows, error)
-        below = tl.load(H1 + (t - 1) % slots * N * h + at_mine, mask=some[None, :], other=0.0)  # (N, BH)
+        below = tl.load(H1 + before + at_mine, mask=some[None, :], other=0.0)  # (N, BH)
         gradient = tl.zeros((N, BH), tl.float32)
         for start in range(0, h, BD):
             units = start + tl.arange(0, BD)
             inside = units < h
-            out = tl.load(H2 + rows[:, None] * h + units[None, :], mask=inside[None, :], other=0.0)
+            out = tl.load(H2 + before + rows[:, None] * h + units[None, :], mask=inside[None, :], other=0.0)
             last = tl.load(w3 + copy * h + units, mask=inside, other=0.0)
             delta = tl.where(out > 0, error[:, None] * last[None, :], 0.0)  # (N, BD)
             place = W2 + units[:, None] * h + mine[None, :]
@@ -112,7 +110,7 @@ def _learn(  # type: ignore[no-untyped-def]
                 tl.store(b2 + copy * h + units, old - rate * tl.sum(delta, 0), mask=inside)
                 tl.store(w3_new + copy * h + units, last - rate * tl.sum(error[:, None] * out, 0), mask=inside)
         moved = tl.where(below > 0, gradient, 0.0) * rate
-        tl.store(A + (t - 1) % moves * N * h + at_mine, moved, mask=some[None, :])
+        tl.store(A + (copy.to(tl.int64) * moves + (t - 1) % moves) * N * h + at_mine, moved, mask=some[None, :])
     if FORWARD:
         total = tl.load(P + (now * N + rows)[:, None] * h + mine[None, :], mask=some[None, :], other=0.0)
         if UPDATE:
@@ -121,12 +119,16 @@ def _learn(  # type: ignore[no-untyped-def]
             total -= tl.dot(near, moved, input_precision=PRECISION)
             if STEPS > 2:
                 steps = tl.arange(0, STEPS * N)
-                before = steps < last_place * N
-                far = tl.load(g + steps[None, :], mask=before[None, :], other=0.0)
-                mask = before[:, None] & some[None, :]
-                a = tl.load(A + ((t - now) % moves * N + steps)[:, None] * h + mine[None, :], mask=mask, other=0.0)
+                sooner = steps < last_place * N
+                far = tl.load(g + steps[None, :], mask=sooner[None, :], other=0.0)
+                mask = sooner[:, None] & some[None, :]
+                begin = (copy.to(tl.int64) * moves + (t - now) % moves) * N * h
+                a = A + begin + steps[:, None] * h + mine[None, :]
+                a = tl.load(a, mask=mask, other=0.0)
                 total -= tl.dot(far, a, input_precision=PRECISION)
-        tl.store(H1 + t % slots * N * h + at_mine, tl.maximum(total, 0.0), mask=some[None, :])
+        tl.store(
+            H1 + (copy.to(tl.int64) * slots + t % slots) * N * h + at_mine, tl.maximum(total, 0.0), mask=some[None, :]
+        )
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -191,6 +193,11 @@ def precision(exact: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
+def copied(W: Sequence[Layer]) -> list[Layer]:
+    """Copies that lie in memory row by row, as the kernels read them; a plain clone of a transposed one would not."""
+    return [tuple(t.clone(memory_format=torch.contiguous_format) for t in layer) for layer in W]  # type: ignore[misc]
+
+
 def block_steps(T: int, n: int) -> int:
     """Steps that W1 is left alone for."""
     return next(k for k in BLOCKS if T % k == 0 and (k == 1 or k * n <= WIDEST))
@@ -208,7 +215,7 @@ def _learned(
     copies, T, n, d = z.shape
     h = W[0][0].shape[1]
     steps = block_steps(T, n)
-    (w1, b1), (w2, b2), (last, shift) = [(w.clone(), b.clone()) for w, b in W]  # clones are contiguous
+    (w1, b1), (w2, b2), (last, shift) = copied(W)
     w3 = [last.view(copies, h), torch.empty_like(last.view(copies, h))]
     b3 = [shift.view(copies), torch.empty_like(shift.view(copies))]
     parts = triton.cdiv(h, APPLY.units)

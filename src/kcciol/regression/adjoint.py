@@ -3,7 +3,7 @@
 Under autograd `network.learn` keeps every W on the way. But a step of SGD can be undone: W before it is W after it plus
 the rate times the gradient, which is made of what the step computed at its few examples. Only that is kept; on the way
 back the adjoint of W goes along with W itself, and those of the features and of the start fall out of it. The numbers
-are autograd's, but for rounding. A copy that did not stay finite has the derivative zero.
+are autograd's, but for rounding. Of a copy that does not stay finite, on the way there or back, the derivative is zero.
 """
 
 from __future__ import annotations
@@ -28,16 +28,21 @@ class Way:
     """From what was learned, its adjoints, z, alpha and what was kept to the adjoints of z and of the start."""
 
 
-def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, way: Way | None = None) -> list[Layer]:
-    """`network.learn`, by the plain way or another; its derivative, in W and z, can be taken once."""
-    return _pairs(_Learn.apply(way or PLAIN, z, y, alpha, *_flat(W)))  # type: ignore[no-untyped-call]
+def learn(
+    W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, lost: Tensor | None = None, way: Way | None = None
+) -> list[Layer]:
+    """`network.learn`, by the plain way or another; its derivative, in W and z, can be taken once. lost (B,), of bool:
+    becomes true for copies whose derivative is left out."""
+    return _pairs(_Learn.apply(way or PLAIN, lost, z, y, alpha, *_flat(W)))  # type: ignore[no-untyped-call]
 
 
 class _Learn(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, way: Way, z: Tensor, y: Tensor, alpha: Tensor, *W: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, way: Way, lost: Tensor | None, z: Tensor, y: Tensor, alpha: Tensor, *W: Tensor
+    ) -> tuple[Tensor, ...]:
         learned, ctx.kept = way.there(_pairs(W), z, y, alpha)
-        ctx.way = way
+        ctx.way, ctx.lost = way, lost
         ctx.save_for_backward(z, alpha, *_flat(learned))
         return tuple(_flat(learned))
 
@@ -45,15 +50,23 @@ class _Learn(torch.autograd.Function):
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator, no-untyped-call, unused-ignore]
     def backward(ctx: Any, *adjoints: Tensor) -> tuple[Tensor | None, ...]:
         z, alpha, *learned = ctx.saved_tensors
-        to_z, start = ctx.way.back(_pairs(learned), _pairs(adjoints), z, alpha, ctx.kept)
-        finite = all_finite(_pairs(learned))
-        found = [torch.where(finite.view(-1, *[1] * (t.dim() - 1)), t, 0.0) for t in (to_z, *_flat(start))]
-        return None, found[0], None, None, *found[1:]
+        kept, ctx.kept = ctx.kept, None  # no longer needed
+        to_z, start = ctx.way.back(_pairs(learned), _pairs(adjoints), z, alpha, kept)
+        every = to_z, *_flat(start)
+        finite = _finite([*learned, *every])
+        if ctx.lost is not None:
+            ctx.lost |= ~finite
+        found = [torch.where(finite.view(-1, *[1] * (t.dim() - 1)), t, 0.0) for t in every]
+        return None, None, found[0], None, None, *found[1:]
 
 
 def all_finite(W: Sequence[Layer]) -> Tensor:
     """Whether all numbers of a copy are, (B,)."""
-    return torch.stack([t.flatten(1).isfinite().all(1) for t in _flat(W)]).all(0)
+    return _finite(_flat(W))
+
+
+def _finite(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.stack([t.flatten(1).isfinite().all(1) for t in tensors]).all(0)
 
 
 def _pairs(flat: Sequence[Tensor]) -> list[Layer]:
@@ -105,15 +118,12 @@ def step_back(
     """Back through one step from W: L, the adjoint of W after it, becomes that of W, in place; returns that of the
     features a[0]. a are the inputs of the layers, g the gradients at their outputs."""
     active = [below > 0 for below in a]
-    q: list[Tensor] = []  # adjoints of the products g[i + 1] W[i + 1] that g[i] is made of
-    r = g[0]
-    for i, (weight, bias) in enumerate(L):  # up: of g, the first of which is computed last
+    q: list[Tensor] = []  # up: adjoints of g, the first of which is computed last, and of the products it is made of
+    for i, (weight, bias) in enumerate(L):
         r = torch.baddbmm(bias[:, None], a[i], weight.mT) * -alpha
-        if i:
-            r = torch.baddbmm(r, q[-1], W[i][0].mT)
-        if i + 1 < len(a):
-            q.append(r * active[i + 1])
-    p = r * (2 / r.shape[1])  # down: of the outputs
+        r = torch.baddbmm(r, q[-1], W[i][0].mT) if i else r
+        q.append(r * active[i + 1] if i + 1 < len(a) else r)
+    p = q[-1] * (2 / a[0].shape[1])  # down: of the outputs
     for i in range(len(W) - 1, 0, -1):
         below = torch.baddbmm((g[i] * -alpha) @ L[i][0], p, W[i][0])
         L[i][0].baddbmm_(p.mT, a[i]).baddbmm_(g[i].mT, q[i - 1])

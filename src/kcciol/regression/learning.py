@@ -13,6 +13,7 @@ from kcciol.regression import adjoint, network
 from kcciol.regression.network import Layer
 
 Learn = Callable[[Sequence[Layer], Tensor, Tensor, Tensor], list[Layer]]
+Through = Callable[[Sequence[Layer], Tensor, Tensor, Tensor, Tensor | None], list[Layer]]
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,8 @@ class Loops:
 
     learn: Learn
     """Without derivatives."""
-    through: Learn
-    """Its derivative, in W and z, can be taken once."""
+    through: Through
+    """With a derivative: `adjoint.learn`."""
 
 
 PLAIN = Loops(network.learn, adjoint.learn)
@@ -45,7 +46,7 @@ def inner_loops(device: torch.device, exact: bool) -> Loops:
             return network.learn(W, z, y, alpha)
         return regression_triton.learn(W, z, y, alpha, exact)
 
-    def through(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> list[Layer]:
-        return adjoint.learn(W, z, y, alpha, way if regression_triton.fits(W, y) else None)
+    def through(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, lost: Tensor | None = None) -> list[Layer]:
+        return adjoint.learn(W, z, y, alpha, lost, way if regression_triton.fits(W, y) else None)
 
     return Loops(learn, through)

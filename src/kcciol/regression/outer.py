@@ -22,9 +22,9 @@ class MetaGradient:
     """Of each member."""
 
     loss: Tensor  # (M,), the mean over the trajectories that stayed finite
-    gradient: Tensor  # (M, length), with the constraint's; zero where nothing finite was left
+    gradient: Tensor  # (M, length), with the constraint's; zero where that is not finite
     constraint: Tensor  # (M,)
-    diverged: Tensor  # (M,), how many trajectories did not stay finite
+    diverged: Tensor  # (M,), how many trajectories were left out
 
 
 def meta_gradient(
@@ -43,40 +43,45 @@ def meta_gradient(
 
     shares (M, slots): how much the error on the functions seen so far counts after each of them; None: that after the
     last one alone. With a mask (M, length) and lam (M,), also that of lam |mask * gradient|^2, the gradient there being
-    of order `constraint`. first: the updates of W are constants. Inner loops that end in numbers that are not finite
-    are left out: at the printed rate some do.
+    of order `constraint`, exact only where `order` is. first: the updates of W are constants. Inner loops that end in
+    numbers that are not finite, or whose derivatives do, are left out: at the printed rate some do.
     """
     members, count, steps, n = batch.y.shape
     times = 1 if shares is None else batch.chosen.shape[2]  # how often it is asked
     y, rates = batch.y.flatten(0, 1), alpha.repeat_interleave(count)[:, None, None]
-
-    def stages(learn: Learn, rates: Tensor) -> list[list[Layer]]:
-        x = batch.x.reshape(members, -1, net.inputs)
-        z = network.represent(net.layers(leaf, "theta"), x).view(members * count, steps, n, net.features)
-        return _stages(start, z, y, rates, learn, times)
-
+    lost = torch.zeros(members * count, dtype=torch.bool, device=Theta.device)
+    twice = order == "exact" and mask is not None and constraint == "exact"
     with torch.enable_grad():
         leaf = Theta.detach().requires_grad_()
         start = [(w.repeat_interleave(count, 0), b.repeat_interleave(count, 0)) for w, b in net.layers(leaf, "W")]
-        if order == "exact" and (mask is None or constraint == "first"):
-            found = stages(loops.through, rates)
+
+        def stages(learn: Learn, speed: Tensor) -> list[list[Layer]]:
+            x = batch.x.reshape(members, -1, net.inputs)
+            z = network.represent(net.layers(leaf, "theta"), x).view(members * count, steps, n, net.features)
+            return _stages(start, z, y, speed, learn, times)
+
+        def through(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> list[Layer]:
+            return loops.through(W, z, y, alpha, lost)
+
+        if order == "exact" and not twice:
+            found = stages(through, rates)
             finite = all_finite(found[-1])
             learned = [_where(finite, stage, start) for stage in found]
         else:
             with torch.no_grad():
                 found = stages(loops.learn, rates)
                 finite = all_finite(found[-1])
-            if order == "first":
-                learned = [_shifted(start, stage, finite) for stage in found]
-            else:  # through it, twice; a copy that does not stay finite learns nothing
+            if twice:  # autograd goes through it, and through that; a copy that does not stay finite learns nothing
                 learned = stages(network.learn, rates * finite[:, None, None])
+            else:
+                learned = [_shifted(start, stage, finite) for stage in found]
         loss, alive = _loss(net, leaf, batch, learned, finite, shares)
         held = None
-        if mask is not None and order == "exact" and constraint == "first":
+        if mask is not None and constraint != order:
             held, _ = _loss(net, leaf, batch, [_shifted(start, stage, finite) for stage in found], finite, shares)
         total, penalty = with_constraint(loss, leaf, mask, lam, held)
     gradient = torch.where(total.isfinite().all(1, keepdim=True), total, 0.0)
-    return MetaGradient(loss.detach(), gradient, penalty, (alive == 0).sum(1))
+    return MetaGradient(loss.detach(), gradient, penalty, ((alive == 0) | lost.view(members, count)).sum(1))
 
 
 def _stages(W: list[Layer], z: Tensor, y: Tensor, rates: Tensor, learn: Learn, times: int) -> list[list[Layer]]:

@@ -68,8 +68,8 @@ class RegressionConfig(MemberConfig):
     net: WidthConfig = field(default_factory=WidthConfig)
     order: Order = "first"
     """first takes the inner loop's updates as constants; exact differentiates through all of them."""
-    constraint: Order = "first"
-    """The order of the gradient that phase 3 holds; exact needs order exact, and is slow: autograd twice over."""
+    constraint: Literal["same", "first"] = "same"
+    """The order of the gradient that phase 3 holds. With order exact, same is slow: autograd goes through twice."""
     loss: Literal["end", "every"] = "end"
     """Which error is the meta-loss: on all functions after the last one, or the mean of the errors on those seen so far
     after each one."""
@@ -80,7 +80,5 @@ class RegressionConfig(MemberConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.constraint == "exact" and self.order == "first":
-            raise UserError("constraint is exact, but then order must be, too.")
         require(0 < self.decay <= 1, "decay", self.decay, "above 0 and at most 1")
         require(all(step >= 0 for step in self.milestones), "milestones", list(self.milestones), "0 or more each")

@@ -11,7 +11,7 @@ from kcciol.regression.functions import Functions, draw
 from kcciol.regression.learning import inner_loops
 from kcciol.regression.network import Network
 from kcciol.regression.outer import meta_gradient
-from kcciol.regression.settings import RegressionConfig
+from kcciol.regression.settings import Order, RegressionConfig
 from kcciol.together.settings import MemberConfig
 from kcciol.together.step import MemberStep
 
@@ -29,7 +29,8 @@ class MetaStep(MemberStep):
     ) -> None:
         super().__init__(members, number, Theta, mask)
         self.net, self.sine = net, members[0].sine
-        self.orders = members[0].order, members[0].constraint
+        self.order = members[0].order
+        self.constraint: Order = "first" if members[0].constraint == "first" else self.order
         slots = self.sine.slots
         shares = {"end": [0.0] * (slots - 1) + [1.0], "every": [1 / slots] * slots}
         rows = torch.tensor([shares[m.loss] for m in members], device=Theta.device)
@@ -48,8 +49,6 @@ class MetaStep(MemberStep):
 
     def gradient(self, time: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         batch = draw(self.functions, self.sine, self.seeds, time, self.sine.count)
-        order, constraint = self.orders
-        found = meta_gradient(
-            self.net, self.Theta, batch, self.alpha, order, mask, lam, constraint, self.loops, self.shares
-        )
+        how = self.constraint, self.loops, self.shares
+        found = meta_gradient(self.net, self.Theta, batch, self.alpha, self.order, mask, lam, *how)
         return found.gradient, [found.loss, found.constraint, found.diverged / self.sine.count]

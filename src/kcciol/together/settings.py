@@ -17,7 +17,7 @@ class MemberConfig:
     clamp: float = 5.0
     """Clamp each element of the meta-gradient to plus or minus this; 0 means off."""
     clip: float = 0.0
-    """Scale a meta-gradient whose norm is larger down to this; 0 means off."""
+    """Scale a meta-gradient, with the constraint's, whose norm is larger down to this; 0 means off."""
     mask: MaskConfig = field(default_factory=MaskConfig)
     phase1: PhaseConfig = field(default_factory=PhaseConfig)
     phase2: PhaseConfig = field(default_factory=PhaseConfig)

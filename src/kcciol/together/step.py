@@ -57,7 +57,7 @@ class MemberStep(ABC):
         time = self.step + (self.number << 40)  # the phases draw different trajectories
         g, values = self.gradient(time, *((self.mask, self.lam) if self.constrained else (None, None)))
         if self.clip:
-            g = g * (self.clip / g.norm(dim=1, keepdim=True).clamp_min(self.clip))
+            g = clipped(g, self.clip)
         g = g + self.gamma[:, None] * self.Theta.sign()  # Algorithm 2, lines 11 and 12: the l1 term, the update
         if self.clamp:
             g = g.clamp(-self.clamp, self.clamp)
@@ -65,6 +65,14 @@ class MemberStep(ABC):
         adam_(self.Theta, g, self.m, self.v, rate, (self.step + 1).to(g.dtype), self.betas)
         self.metrics.index_copy_(0, self.step % BLOCK, torch.stack(values).to(self.metrics.dtype)[None])
         self.step += 1
+
+
+def clipped(g: Tensor, most: float) -> Tensor:
+    """Vectors (M, length) scaled down to this norm where theirs is larger, however large."""
+    largest = g.abs().amax(1, keepdim=True).clamp_min(torch.finfo(g.dtype).tiny)
+    small = g / largest  # whose squares do not overflow
+    norm = small.norm(dim=1, keepdim=True)
+    return torch.where(norm > most / largest, small * (most / norm), g)
 
 
 def adam_(
