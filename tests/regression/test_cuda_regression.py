@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 import torch
+from torch import Tensor
 
 from kcciol.config import EngineConfig, PhaseConfig
 from kcciol.engine.execute import executor
@@ -42,18 +43,22 @@ def test_the_same_trajectories_are_drawn() -> None:
     torch.testing.assert_close(here.y, there.y.cpu(), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("exact", [True, False])
-def test_kernels_learn_as_the_plain_loop_does(exact: bool) -> None:
-    from kcciol.kernels import regression_triton
-
+def printed_size() -> tuple[list[network.Layer], Tensor, Tensor, Tensor]:
+    """W, z, y and alpha of six copies and a function's 40 batches, at the sizes of the paper."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.manual_seed(0)
     B, T, n, d, h = 6, 40, 32, 900, 300
     W = [(torch.randn(B, h, d) / 20, torch.zeros(B, h)), (torch.randn(B, h, h) / 12, torch.zeros(B, h))]
     W.append((torch.randn(B, 1, h) / 12, torch.zeros(B, 1)))
-    W = [(w.cuda(), b.cuda()) for w, b in W]
     z, y = torch.randn(B, T, n, d, device="cuda").relu(), torch.randn(B, T, n, device="cuda")
-    alpha = torch.full((B, 1, 1), 3e-3, device="cuda")
+    return [(w.cuda(), b.cuda()) for w, b in W], z, y, torch.full((B, 1, 1), 3e-3, device="cuda")
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_kernels_learn_as_the_plain_loop_does(exact: bool) -> None:
+    from kcciol.kernels import regression_triton
+
+    W, z, y, alpha = printed_size()
     fast, plain = regression_triton.learn(W, z, y, alpha, exact), network.learn(W, z, y, alpha)
     bound = 1e-4 if exact else 2e-2
     for (w, b), (w2, b2) in zip(fast, plain, strict=True):
@@ -63,16 +68,9 @@ def test_kernels_learn_as_the_plain_loop_does(exact: bool) -> None:
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_kernels_go_back_as_the_plain_way_does(exact: bool) -> None:
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.manual_seed(0)
-    B, T, n, d, h = 6, 40, 32, 900, 300
-    W = [(torch.randn(B, h, d) / 20, torch.zeros(B, h)), (torch.randn(B, h, h) / 12, torch.zeros(B, h))]
-    W.append((torch.randn(B, 1, h) / 12, torch.zeros(B, 1)))
-    W = [(w.cuda().requires_grad_(), b.cuda().requires_grad_()) for w, b in W]
-    z, y = torch.randn(B, T, n, d, device="cuda").relu().requires_grad_(), torch.randn(B, T, n, device="cuda")
-    alpha = torch.full((B, 1, 1), 3e-3, device="cuda")
-    asked = torch.randn(B, 50, d, device="cuda").relu()
-    leaves, found = [z, *(t for layer in W for t in layer)], []
+    W, z, y, alpha = printed_size()
+    leaves = [t.requires_grad_() for t in (z, *(t for layer in W for t in layer))]
+    asked, found = torch.randn(6, 50, 900, device="cuda").relu(), []
     for learn in (inner_loops(z.device, exact).through, adjoint.learn):
         learned = learn(W, z, y, alpha, None)
         found.append(torch.autograd.grad(network.predict(learned, asked).square().mean(), leaves))

@@ -45,6 +45,21 @@ def test_the_classifier_tells_real_images_apart() -> None:
     assert judge(torch.zeros(2, 144)).shape == (2, 10)
 
 
+def test_a_cell_whose_images_are_not_whole_is_refused(tmp_path: Path) -> None:
+    where = Where(runs=tmp_path, tiny=True)
+    gan.make(where, (0,))
+    path = gan.path_of(where, "kcciol", 0)
+    made = json.loads(path.read_text())
+    assert gan.cells(where, (0,))[path]() == made
+    words = next(iter(made["rates"].values()))["images"]
+    packed = words["zlib, base64"]
+    for bad in ([[1, 2]], {}, {**words, "zlib, base64": packed[:40]}, {**words, "shape": [7]}, None):
+        rates = {rate: of_rate | {"images": bad} for rate, of_rate in made["rates"].items()}
+        path.write_text(json.dumps(made | {"rates": rates}))
+        with pytest.raises(UserError, match="cannot be read"):
+            gan.cells(where, (0,))[path]()
+
+
 def test_packed_images_are_the_same_when_unpacked() -> None:
     images = torch.arange(2 * 3 * 4 * 4, dtype=torch.uint8).view(2, 3, 4, 4)
     words = json.loads(json.dumps(pack(images)))

@@ -151,6 +151,15 @@ def test_time_spent_elsewhere_is_not_forgotten(tmp_path: Path) -> None:
     assert len(_spent(plan, "omniglot", 0.0, [table])) == 3
 
 
+@pytest.mark.parametrize(("experiment", "part", "folder"), [("sine", "table4", "sine"), ("mnist", "gan", "gan")])
+def test_cells_that_are_kept_can_be_used(tmp_path: Path, experiment: str, part: str, folder: str) -> None:
+    plan = Plan(Where(runs=tmp_path / "runs"), {experiment: (part,)}, seeds=(0, 1))
+    assert kept.adopt(plan, RESULTS) == []
+    used = {made.path.name for made in there(plan, experiment)}
+    assert used == {path.name for path in (RESULTS / "cells" / folder).iterdir()}
+    assert used
+
+
 def test_the_table_of_mini_imagenet_is_made_of_the_cells_beside_it(tmp_path: Path) -> None:
     plan = Plan(Where(runs=tmp_path / "runs"), {"mini-imagenet": ("table2",)}, seeds=(0, 1))
     assert kept.adopt(plan, RESULTS) == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from kcciol.data import load as load_data
 from kcciol.data.classset import Splits
 from kcciol.engine.execute import pick_device
 from kcciol.engine.record import record
+from kcciol.errors import UserError
 from kcciol.generation.digits import BASE, NOVEL, RATES, classifier, digits, measure, unpack
 from kcciol.generation.network import Networks
 from kcciol.generation.settings import GanConfig, GenerationConfig, TrajectoryConfig
@@ -67,8 +69,18 @@ def cells(where: Where, seeds: Sequence[int]) -> dict[Path, Callable[[], dict[st
     for column, (name, _) in COLUMNS.items():
         for seed in seeds:
             path = path_of(where, column, seed)
-            keys = ("rates", REAL)
-            found[path] = functools.partial(refuse_other, path, every[name, seed], spec(where), *keys)
+            found[path] = functools.partial(read, path, every[name, seed], spec(where))
+    return found
+
+
+def read(path: Path, config: GenerationConfig, how: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell whose images can be drawn."""
+    found = refuse_other(path, config, how, "rates", REAL)
+    try:
+        for of_rate in found["rates"].values():
+            unpack(of_rate["images"])
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, zlib.error) as error:
+        raise UserError(f"{path} cannot be read (images: {error}): move it away, and it is made again.") from None
     return found
 
 
