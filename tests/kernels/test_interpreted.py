@@ -126,32 +126,35 @@ for h, T in ((37, 3), (129, 8), (37, 12), (20, 10)):  # tiles: two of units in o
     assert all(torch.equal(a, w) for a, (w, b) in zip(before, W))
     leaves = [z.requires_grad_(), *(t.requires_grad_() for layer in W for t in layer)]
     fast = [t.detach() for t in leaves]
-    plain = [t for layer in network.learn(W, z, y, alpha) for t in layer]
-    adjoints = [torch.randn_like(t.mT if t.dim() == 3 else t) for t in plain]
-    adjoints = [t.mT if t.dim() == 3 else t for t in adjoints]  # as autograd brings them: not row by row
+    times = 2 if T % 2 == 0 else 1
+    plain = [t for layer in network.stages(network.learn, W, z, y, alpha, times) for t in layer]
+    adjoints = [torch.randn_like(t.mT if t.dim() == 4 else t) for t in plain]
+    adjoints = [t.mT if t.dim() == 4 else t for t in adjoints]  # as autograd brings them: not row by row
     wanted = torch.autograd.grad(plain, leaves, adjoints)
     pairs = lambda flat: list(zip(flat[::2], flat[1::2]))
     with torch.no_grad():
-        learned, kept = regression_triton.learn_and_keep(pairs(fast[1:]), fast[0], y, alpha, exact=True)
+        learned, kept = regression_triton.learn_and_keep(pairs(fast[1:]), fast[0], y, alpha, times, exact=True)
         for t, other in zip(plain, (t for layer in learned for t in layer)):
             torch.testing.assert_close(t, other, rtol=1e-4, atol=1e-5)
-        to_z, start = regression_back_triton.back(learned, pairs(adjoints), fast[0], alpha, kept, exact=True)
+        to_z, start = regression_back_triton.back(pairs(adjoints), fast[0], alpha, kept, exact=True)
     for g, other in zip(wanted, (to_z, *(t for layer in start for t in layer))):
         torch.testing.assert_close(g, other, rtol=1e-4, atol=1e-5)
     way = adjoint.Way(
         lambda *inputs: regression_triton.learn_and_keep(*inputs, exact=True),
-        lambda *inputs: regression_back_triton.back(*inputs, exact=True),
+        lambda stages, *inputs: regression_back_triton.back(*inputs, exact=True),
     )
-    asked = torch.randn(B, 9, d)
-    error = lambda learned: network.predict(learned, asked).square().mean()
-    wanted = torch.autograd.grad(error(network.learn(W, z, y, alpha)), leaves)
-    for g, other in zip(wanted, torch.autograd.grad(error(adjoint.learn(W, z, y, alpha, None, way)), leaves)):
+    asked, lost = torch.randn(times * B, 9, d), torch.zeros(B, dtype=torch.bool)
+    flat = lambda learned: [(w.flatten(0, 1), b.flatten(0, 1)) for w, b in learned]
+    error = lambda learned: network.predict(flat(learned), asked).square().mean()
+    wanted = torch.autograd.grad(error(network.stages(network.learn, W, z, y, alpha, times)), leaves)
+    for g, other in zip(wanted, torch.autograd.grad(error(adjoint.learn(W, z, y, alpha, times, lost, way)), leaves)):
         torch.testing.assert_close(g, other, rtol=1e-4, atol=1e-5)
+    assert not lost.any()
     W, z = [(w.detach(), b.detach()) for w, b in W], z.detach()
 learned, seen = regression_triton._learned, []
-def noted(*arguments):
+def noted(*arguments, **more):
     seen.append(torch.backends.cuda.matmul.allow_tf32)
-    return learned(*arguments)
+    return learned(*arguments, **more)
 regression_triton._learned = noted
 tall = [(torch.zeros(1, 4, 3), 0), (torch.zeros(1, 4, 4), 0), (torch.zeros(1, 1, 4), 0)]
 fitting = [n for n in (8, 16, 24, 64, 128, 256) if regression_triton.fits(tall, torch.zeros(1, 1, n))]

@@ -179,21 +179,27 @@ def test_trajectories_that_blow_up_are_left_out(order: Any, shares: Any) -> None
     torch.testing.assert_close(half.gradient[0], expected.gradient[0])
 
 
+@pytest.mark.parametrize("times", [1, 2, 4])
 @pytest.mark.parametrize("sizes", [(12, 1), (12, 10, 1), (12, 10, 9, 1)])
-def test_the_way_back_has_the_derivative_of_the_way_there(sizes: tuple[int, ...]) -> None:
+def test_the_way_back_has_the_derivative_of_the_way_there(sizes: tuple[int, ...], times: int) -> None:
     torch.manual_seed(0)
     kind: dict[str, Any] = {"dtype": torch.float64, "requires_grad": True}
     pairs = itertools.pairwise(sizes)
     W = [(torch.randn(3, o, i, **kind) / i**0.5, torch.randn(3, o, **kind)) for i, o in pairs]
-    z, y = torch.randn(3, 7, 8, 12, **kind).relu(), torch.randn(3, 7, 8, dtype=torch.float64)
+    z, y = torch.randn(3, 8, 8, 12, **kind).relu(), torch.randn(3, 8, 8, dtype=torch.float64)
     alpha = torch.tensor([0.003, 0.03, 0.3], dtype=torch.float64)[:, None, None]
     asked = torch.randn(3, 20, 12, dtype=torch.float64)
     leaves = [z, *(t for layer in W for t in layer)]
-    found = []
-    for learn in (network.learn, adjoint.learn):
-        learned = learn(W, z, y, alpha)
-        found.append((learned, torch.autograd.grad(network.predict(learned, asked).square().mean(), leaves)))
-    (plain, grads), (other, others) = found
+    lost = torch.zeros(3, dtype=torch.bool)
+    plain = network.stages(network.learn, W, z, y, alpha, times)
+    other = adjoint.learn(W, z, y, alpha, times, lost)
+
+    def asking(learned: list[network.Layer]) -> Any:
+        errors = [network.predict([(w[i], b[i]) for w, b in learned], asked).square().mean() for i in range(times)]
+        return torch.autograd.grad(sum((i + 1) * error for i, error in enumerate(errors)), leaves)  # type: ignore[arg-type]
+
+    grads, others = asking(plain), asking(other)
+    assert not bool(lost.any())
     for (w, b), (w2, b2) in zip(plain, other, strict=True):
         torch.testing.assert_close(w, w2, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(b, b2, rtol=1e-12, atol=1e-12)
@@ -213,8 +219,8 @@ def test_a_derivative_that_overflows_is_left_out_and_counted() -> None:
         to_z[3] = torch.inf  # of the second member, the second trajectory
         return to_z, start
 
-    def through(W: Any, z: Tensor, y: Tensor, rates: Tensor, lost: Tensor | None = None) -> Any:
-        return adjoint.learn(W, z, y, rates, lost, adjoint.Way(there, back))
+    def through(W: Any, z: Tensor, y: Tensor, rates: Tensor, times: int, lost: Tensor) -> Any:
+        return adjoint.learn(W, z, y, rates, times, lost, adjoint.Way(there, back))
 
     found = meta_gradient(net, Theta, batch, alpha, "exact", loops=Loops(network.learn, through))
     assert found.diverged.tolist() == [0, 1, 0]

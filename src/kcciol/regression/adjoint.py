@@ -4,6 +4,7 @@ Under autograd `network.learn` keeps every W on the way. But a step of SGD can b
 the rate times the gradient, which is made of what the step computed at its few examples. Only that is kept; on the way
 back the adjoint of W goes along with W itself, and those of the features and of the start fall out of it. The numbers
 are autograd's, but for rounding. Of a copy that does not stay finite, on the way there or back, the derivative is zero.
+W is asked for at several moments, all in one go: so z is taken as a whole, and its adjoint is too.
 """
 
 from __future__ import annotations
@@ -15,58 +16,68 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kcciol.regression.network import Layer, activations, gradients
+from kcciol.regression.network import Layer, activations, gradients, stack
 
 
 @dataclass(frozen=True)
 class Way:
-    """There and back."""
+    """There and back. W at several moments is (times, B, ...)."""
 
-    there: Callable[[Sequence[Layer], Tensor, Tensor, Tensor], tuple[list[Layer], Any]]
-    """From W, z, y and alpha to what is learned, as `network.learn` does, and what it takes to go back."""
+    there: Callable[[Sequence[Layer], Tensor, Tensor, Tensor, int], tuple[list[Layer], Any]]
+    """From W, z, y, alpha and times to W at so many evenly spaced moments of learning, and what it takes to go back."""
     back: Callable[[Sequence[Layer], Sequence[Layer], Tensor, Tensor, Any], tuple[Tensor, list[Layer]]]
-    """From what was learned, its adjoints, z, alpha and what was kept to the adjoints of z and of the start."""
+    """From W at those moments, its adjoints, z, alpha and what was kept to the adjoints of z and of the start."""
 
 
 def learn(
-    W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, lost: Tensor | None = None, way: Way | None = None
+    W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, times: int, lost: Tensor, way: Way | None = None
 ) -> list[Layer]:
-    """`network.learn`, by the plain way or another; its derivative, in W and z, can be taken once. lost (B,), of bool:
-    becomes true for copies whose derivative is left out."""
-    return _pairs(_Learn.apply(way or PLAIN, lost, z, y, alpha, *_flat(W)))  # type: ignore[no-untyped-call]
+    """`network.learn` by the plain way or another: W at `times` moments, (times, B, ...), the last of them the end.
+
+    Its derivative, in W and z, can be taken once. lost (B,), of bool: becomes true for copies that do not stay finite,
+    on the way there or on the way back. Their derivative is left out, and what they return is the start."""
+    return _pairs(_Learn.apply(way or PLAIN, times, lost, z, y, alpha, *_flat(W)))  # type: ignore[no-untyped-call]
 
 
 class _Learn(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, way: Way, lost: Tensor | None, z: Tensor, y: Tensor, alpha: Tensor, *W: Tensor
+        ctx: Any, way: Way, times: int, lost: Tensor, z: Tensor, y: Tensor, alpha: Tensor, *W: Tensor
     ) -> tuple[Tensor, ...]:
-        learned, ctx.kept = way.there(_pairs(W), z, y, alpha)
+        stages, ctx.kept = way.there(_pairs(W), z, y, alpha, times)
+        finite = _finite(_flat(stages), 1)
+        lost |= ~finite
+        found = [_where(finite, t, w, 1) for t, w in zip(_flat(stages), W, strict=True)]
         ctx.way, ctx.lost = way, lost
-        ctx.save_for_backward(z, alpha, *_flat(learned))
-        return tuple(_flat(learned))
+        ctx.save_for_backward(z, alpha, finite, *found)
+        return tuple(found)
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator, no-untyped-call, unused-ignore]
     def backward(ctx: Any, *adjoints: Tensor) -> tuple[Tensor | None, ...]:
-        z, alpha, *learned = ctx.saved_tensors
+        z, alpha, finite, *stages = ctx.saved_tensors
         kept, ctx.kept = ctx.kept, None  # no longer needed
-        to_z, start = ctx.way.back(_pairs(learned), _pairs(adjoints), z, alpha, kept)
-        every = to_z, *_flat(start)
-        finite = _finite([*learned, *every])
-        if ctx.lost is not None:
-            ctx.lost |= ~finite
-        found = [torch.where(finite.view(-1, *[1] * (t.dim() - 1)), t, 0.0) for t in every]
-        return None, None, found[0], None, None, *found[1:]
+        to_z, start = ctx.way.back(_pairs(stages), _pairs(adjoints), z, alpha, kept)
+        every = [to_z, *_flat(start)]
+        finite = finite & _finite(every)
+        ctx.lost |= ~finite
+        found = [_where(finite, t, t.new_zeros(()), 0) for t in every]
+        return None, None, None, found[0], None, None, *found[1:]
 
 
-def all_finite(W: Sequence[Layer]) -> Tensor:
-    """Whether all numbers of a copy are, (B,)."""
-    return _finite(_flat(W))
+def all_finite(stages: Sequence[Layer]) -> Tensor:
+    """Whether all numbers of a copy are, (B,), of W at several moments."""
+    return _finite(_flat(stages), 1)
 
 
-def _finite(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.stack([t.flatten(1).isfinite().all(1) for t in tensors]).all(0)
+def _finite(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Of the copies, which lie along a dimension."""
+    largest = [torch.linalg.vector_norm(t, torch.inf, [i for i in range(t.dim()) if i != dim]) for t in tensors]
+    return torch.stack(largest).isfinite().all(0)
+
+
+def _where(finite: Tensor, t: Tensor, other: Tensor, dim: int) -> Tensor:
+    return torch.where(finite.view([-1 if i == dim else 1 for i in range(t.dim())]), t, other)
 
 
 def _pairs(flat: Sequence[Tensor]) -> list[Layer]:
@@ -82,26 +93,36 @@ def _flat(W: Sequence[Layer]) -> list[Tensor]:
 Step = tuple[list[Tensor], list[Tensor]]  # inputs of the layers above the first, gradients at the outputs of all
 
 
-def _there(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> tuple[list[Layer], list[Step]]:
-    learned, kept = [(weight.clone(), bias.clone()) for weight, bias in W], []
+def _there(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, times: int) -> tuple[list[Layer], list[Step]]:
+    learned, kept, stages = _copy(W), [], []
     for t in range(z.shape[1]):
         a = activations(learned, z[:, t])
         g = gradients(learned, a, y[:, t])
         _move(learned, a, g, -alpha)
         kept.append((a[1:-1], g))
-    return learned, kept
+        if (t + 1) % (z.shape[1] // times) == 0:
+            stages.append(_copy(learned))
+    return stack(stages), kept
 
 
 def _back(
-    learned: Sequence[Layer], adjoints: Sequence[Layer], z: Tensor, alpha: Tensor, kept: Sequence[Step]
+    stages: Sequence[Layer], adjoints: Sequence[Layer], z: Tensor, alpha: Tensor, kept: Sequence[Step]
 ) -> tuple[Tensor, list[Layer]]:
-    W, L = ([(weight.clone(), bias.clone()) for weight, bias in layers] for layers in (learned, adjoints))
-    to_z = torch.empty_like(z)
-    for t in range(z.shape[1] - 1, -1, -1):
-        a, g = [z[:, t], *kept[t][0]], kept[t][1]
-        _move(W, a, g, alpha)  # undone
-        to_z[:, t] = step_back(W, L, a, g, alpha)
+    times, L = len(stages[0][0]), [(torch.zeros_like(w[0]), torch.zeros_like(b[0])) for w, b in stages]
+    each, to_z = z.shape[1] // times, torch.empty_like(z)
+    for i in range(times - 1, -1, -1):
+        W = _copy([(w[i], b[i]) for w, b in stages])
+        for own, more in zip(_flat(L), _flat(adjoints), strict=True):
+            own += more[i]
+        for t in range((i + 1) * each - 1, i * each - 1, -1):
+            a, g = [z[:, t], *kept[t][0]], kept[t][1]
+            _move(W, a, g, alpha)  # undone
+            to_z[:, t] = step_back(W, L, a, g, alpha)
     return to_z, L
+
+
+def _copy(W: Sequence[Layer]) -> list[Layer]:
+    return [(weight.clone(), bias.clone()) for weight, bias in W]
 
 
 def _move(W: Sequence[Layer], a: Sequence[Tensor], g: Sequence[Tensor], rate: Tensor) -> None:

@@ -11,8 +11,7 @@ from torch import Tensor
 from kcciol.evaluation.metrics import summarize
 from kcciol.regression import network
 from kcciol.regression.functions import REACH, Functions, draw, inputs
-from kcciol.regression.learning import Learn
-from kcciol.regression.network import Network
+from kcciol.regression.network import Learn, Network
 from kcciol.regression.settings import SineConfig
 
 PLACES = 1000  # where a function's error is taken, evenly over its range

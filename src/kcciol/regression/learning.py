@@ -10,10 +10,9 @@ from torch import Tensor
 
 from kcciol.kernels import have_triton
 from kcciol.regression import adjoint, network
-from kcciol.regression.network import Layer
+from kcciol.regression.network import Layer, Learn
 
-Learn = Callable[[Sequence[Layer], Tensor, Tensor, Tensor], list[Layer]]
-Through = Callable[[Sequence[Layer], Tensor, Tensor, Tensor, Tensor | None], list[Layer]]
+Through = Callable[[Sequence[Layer], Tensor, Tensor, Tensor, int, Tensor], list[Layer]]
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Loops:
     learn: Learn
     """Without derivatives."""
     through: Through
-    """With a derivative: `adjoint.learn`."""
+    """With a derivative, at several moments: `adjoint.learn`."""
 
 
 PLAIN = Loops(network.learn, adjoint.learn)
@@ -37,8 +36,8 @@ def inner_loops(device: torch.device, exact: bool) -> Loops:
     from kcciol.kernels import regression_back_triton, regression_triton
 
     way = adjoint.Way(
-        lambda W, z, y, alpha: regression_triton.learn_and_keep(W, z, y, alpha, exact),
-        lambda learned, adjoints, z, alpha, kept: regression_back_triton.back(learned, adjoints, z, alpha, kept, exact),
+        lambda W, z, y, alpha, times: regression_triton.learn_and_keep(W, z, y, alpha, times, exact),
+        lambda stages, adjoints, z, alpha, kept: regression_back_triton.back(adjoints, z, alpha, kept, exact),
     )
 
     def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> list[Layer]:
@@ -46,7 +45,7 @@ def inner_loops(device: torch.device, exact: bool) -> Loops:
             return network.learn(W, z, y, alpha)
         return regression_triton.learn(W, z, y, alpha, exact)
 
-    def through(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, lost: Tensor | None = None) -> list[Layer]:
-        return adjoint.learn(W, z, y, alpha, lost, way if regression_triton.fits(W, y) else None)
+    def through(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, times: int, lost: Tensor) -> list[Layer]:
+        return adjoint.learn(W, z, y, alpha, times, lost, way if regression_triton.fits(W, y) else None)
 
     return Loops(learn, through)

@@ -6,8 +6,9 @@ differentiated, so that autograd can go through it (order "exact").
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from kcciol.nets.layout import Layout
 from kcciol.regression.settings import WidthConfig
 
 Layer = tuple[Tensor, Tensor]  # weight (B, out, in), bias (B, out)
+Learn = Callable[[Sequence[Layer], Tensor, Tensor, Tensor], list[Layer]]  # as `learn` below
 
 
 class Network:
@@ -42,16 +44,17 @@ class Network:
 
     def layers(self, Theta: Tensor, part: str) -> list[Layer]:
         """The layers of "theta" or "W" as views of Theta (M, length)."""
-        found: list[Layer] = []
-        shapes, offsets = self.layout.shapes, self.layout.offsets
-        for i in range(len([n for n in shapes if n.startswith(f"{part}.")]) // 2):
-            pair = []
-            for kind in ("weight", "bias"):
-                name = f"{part}.{i}.{kind}"
-                flat = Theta[:, offsets[name] : offsets[name] + math.prod(shapes[name])]
-                pair.append(flat.view(len(Theta), *shapes[name]))
-            found.append((pair[0], pair[1]))
-        return found
+        layout = self.layout
+        begins = [*layout.offsets.values(), layout.length]
+        flat = torch.split(
+            Theta, [b - a for a, b in itertools.pairwise(begins)], 1
+        )  # whose derivative is one operation
+        views = [
+            t[:, : math.prod(shape)].view(len(Theta), *shape)
+            for t, (name, shape) in zip(flat, layout.shapes.items(), strict=True)
+            if name.startswith(f"{part}.")
+        ]
+        return list(zip(views[::2], views[1::2], strict=True))
 
 
 def represent(theta: Sequence[Layer], x: Tensor) -> Tensor:
@@ -103,3 +106,20 @@ def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> list[Layer
     for t in range(z.shape[1]):
         moved = step(moved, z[:, t], y[:, t], alpha)
     return moved
+
+
+def stages(learn: Learn, W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, times: int) -> list[Layer]:
+    """W at `times` evenly spaced moments of learning, (times, B, ...), the last of them its end."""
+    found, learned = [], W
+    for some, answers in zip(z.chunk(times, 1), y.chunk(times, 1), strict=True):
+        learned = learn(learned, some, answers, alpha)
+        found.append(learned)
+    return stack(found)
+
+
+def stack(found: Sequence[Sequence[Layer]]) -> list[Layer]:
+    """Networks W as one, (times, B, ...)."""
+    return [
+        (torch.stack([weight for weight, _ in layers]), torch.stack([bias for _, bias in layers]))
+        for layers in zip(*found, strict=True)
+    ]

@@ -11,7 +11,7 @@ from torch import Tensor
 from kcciol.regression import network
 from kcciol.regression.adjoint import all_finite
 from kcciol.regression.functions import Batch
-from kcciol.regression.learning import PLAIN, Learn, Loops
+from kcciol.regression.learning import PLAIN, Loops
 from kcciol.regression.network import Layer, Network
 from kcciol.regression.settings import Order
 from kcciol.together.step import with_constraint
@@ -55,79 +55,69 @@ def meta_gradient(
         leaf = Theta.detach().requires_grad_()
         start = [(w.repeat_interleave(count, 0), b.repeat_interleave(count, 0)) for w, b in net.layers(leaf, "W")]
 
-        def stages(learn: Learn, speed: Tensor) -> list[list[Layer]]:
+        def features() -> Tensor:
             x = batch.x.reshape(members, -1, net.inputs)
-            z = network.represent(net.layers(leaf, "theta"), x).view(members * count, steps, n, net.features)
-            return _stages(start, z, y, speed, learn, times)
-
-        def through(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor) -> list[Layer]:
-            return loops.through(W, z, y, alpha, lost)
+            z = network.represent(net.layers(leaf, "theta"), x)
+            return z.view(members * count, steps, n, net.features)
 
         if order == "exact" and not twice:
-            found = stages(through, rates)
-            finite = all_finite(found[-1])
-            learned = [_where(finite, stage, start) for stage in found]
+            learned = found = loops.through(start, features(), y, rates, times, lost)
+            finite = ~lost
         else:
             with torch.no_grad():
-                found = stages(loops.learn, rates)
-                finite = all_finite(found[-1])
+                found = network.stages(loops.learn, start, features(), y, rates, times)
+                finite = all_finite(found)
             if twice:  # autograd goes through it, and through that; a copy that does not stay finite learns nothing
-                learned = stages(network.learn, rates * finite[:, None, None])
+                learned = network.stages(network.learn, start, features(), y, rates * finite[:, None, None], times)
             else:
-                learned = [_shifted(start, stage, finite) for stage in found]
+                learned = _shifted(start, found, finite)
         loss, alive = _loss(net, leaf, batch, learned, finite, shares)
         held = None
         if mask is not None and constraint != order:
-            held, _ = _loss(net, leaf, batch, [_shifted(start, stage, finite) for stage in found], finite, shares)
+            held, _ = _loss(net, leaf, batch, _shifted(start, found, finite), finite, shares)
         total, penalty = with_constraint(loss, leaf, mask, lam, held)
     gradient = torch.where(total.isfinite().all(1, keepdim=True), total, 0.0)
     return MetaGradient(loss.detach(), gradient, penalty, ((alive == 0) | lost.view(members, count)).sum(1))
-
-
-def _stages(W: list[Layer], z: Tensor, y: Tensor, rates: Tensor, learn: Learn, times: int) -> list[list[Layer]]:
-    """W at `times` evenly spaced moments of the inner loop, the last of them its end."""
-    found, learned, each = [], W, y.shape[1] // times
-    for i in range(times):
-        some = slice(i * each, (i + 1) * each)
-        learned = learn(learned, z[:, some], y[:, some], rates)
-        found.append(learned)
-    return found
 
 
 def _loss(
     net: Network,
     Theta: Tensor,
     batch: Batch,
-    learned: Sequence[Sequence[Layer]],
+    learned: Sequence[Layer],
     finite: Tensor,
     shares: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """The mean error (M,) of the trajectories that stay finite, and which do, (M, R), as numbers."""
+    """The mean error (M,) of the trajectories that stay finite, and which do, (M, R), as numbers. learned: W after each
+    function that is asked, (times, M * R, ...)."""
     members, count, asked = batch.y_query.shape
+    times = len(learned[0][0])
     x, truth = batch.x_query.reshape(members, -1, net.inputs), batch.y_query.flatten(0, 1)
-    z = network.represent(net.layers(Theta, "theta"), x).view(members * count, asked, net.features)
-    losses = torch.zeros_like(truth[:, 0])
-    for i, now in enumerate(learned, 1):
-        seen = asked * i // len(learned)
-        error = (network.predict(now, z[:, :seen]) - truth[:, :seen]).square().mean(1)
-        losses = losses + (error if shares is None else error * shares[:, i - 1].repeat_interleave(count))
+    z = network.represent(net.layers(Theta, "theta"), x).view(1, members * count, asked, net.features)
+    answers = network.predict(
+        [(w.flatten(0, 1), b.flatten(0, 1)) for w, b in learned], z.expand(times, -1, -1, -1).flatten(0, 1)
+    ).view(times, members * count, asked)
+    weights = _weights(times, asked, truth)[:, None]  # what an answer counts
+    if shares is not None:
+        weights = weights * shares.repeat_interleave(count, 0).T[:, :, None]
+    losses = ((answers - truth).square() * weights).sum((0, 2))
     finite = finite & losses.detach().isfinite()
     alive = finite.view(members, count).to(losses.dtype)
     losses = torch.where(finite, losses, 0.0).view(members, count)
     return (losses * alive / alive.sum(1, keepdim=True).clamp_min(1)).sum(1), alive
 
 
-def _where(finite: Tensor, layers: Sequence[Layer], others: Sequence[Layer]) -> list[Layer]:
-    """Of copies that are finite the ones, else the others."""
-    return [
-        (torch.where(finite[:, None, None], w, w2), torch.where(finite[:, None], b, b2))
-        for (w, b), (w2, b2) in zip(layers, others, strict=True)
-    ]
+def _weights(times: int, asked: int, like: Tensor) -> Tensor:
+    """(times, asked): of the mean over what was seen, each time as much more; later is zero."""
+    seen = asked // times * torch.arange(1, times + 1, device=like.device)[:, None]
+    return (torch.arange(asked, device=like.device) < seen).to(like.dtype) / seen
 
 
 def _shifted(start: Sequence[Layer], to: Sequence[Layer], finite: Tensor) -> list[Layer]:
     """The start and the constant that the inner loop has added to it; nothing to copies that are not finite."""
     with torch.no_grad():
-        moves = [(w - w0, b - b0) for (w, b), (w0, b0) in zip(to, start, strict=True)]
-        moves = _where(finite, moves, [(torch.zeros_like(w), torch.zeros_like(b)) for w, b in moves])
+        moves = [
+            (torch.where(finite[:, None, None], w - w0, 0.0), torch.where(finite[:, None], b - b0, 0.0))
+            for (w, b), (w0, b0) in zip(to, start, strict=True)
+        ]
     return [(w + dw, b + db) for (w, b), (dw, db) in zip(start, moves, strict=True)]
