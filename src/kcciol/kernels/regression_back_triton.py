@@ -30,7 +30,8 @@ from torch import Tensor
 
 from kcciol.kernels.regression_triton import Kept, Layer, Tiles, far_sum, precision
 
-REACH, TURN = Tiles(), Tiles()
+REACH = Tiles(units=16, depth=64, warps=2, stages=4)
+TURN = Tiles(units=16, depth=64, warps=4, stages=3)
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]

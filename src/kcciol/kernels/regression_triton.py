@@ -60,7 +60,8 @@ class Kept:
     products: Tensor  # (C, blocks, K, K)
 
 
-LEARN, APPLY = Tiles(), Tiles()
+LEARN = Tiles(units=16, depth=64, warps=4, stages=3)
+APPLY = Tiles(units=16, depth=64, warps=4, stages=5)
 BLOCKS = (8, 4, 2, 1)  # steps that W1 is left alone for: the first that divides their number, with not more than
 WIDEST = 256  # examples
 

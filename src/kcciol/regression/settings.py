@@ -77,8 +77,11 @@ class RegressionConfig(MemberConfig):
     """In phase 1 beta is multiplied by this at each of the milestones."""
     milestones: tuple[int, ...] = (1500, 2500, 3500)
     """Steps of phase 1."""
+    rise: int = 0
+    """Steps of phase 1 over which alpha rises to what it is from a tenth of it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 < self.decay <= 1, "decay", self.decay, "above 0 and at most 1")
+        require(self.rise >= 0, "rise", self.rise, "0 or more")
         require(all(step >= 0 for step in self.milestones), "milestones", list(self.milestones), "0 or more each")

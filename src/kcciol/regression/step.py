@@ -33,6 +33,7 @@ class MetaStep(MemberStep):
         self.constraint: Order = "first" if members[0].constraint == "first" else self.order
         slots = self.sine.slots
         shares = {"end": [0.0] * (slots - 1) + [1.0], "every": [1 / slots] * slots}
+        self.alphas = torch.stack([self.risen(m) for m in members], 1).to(Theta.device)  # (steps, M)
         rows = torch.tensor([shares[m.loss] for m in members], device=Theta.device)
         self.shares = rows if any(m.loss == "every" for m in members) else None
         self.functions = Functions.drawn(self.seeds, self.sine.functions)
@@ -47,8 +48,20 @@ class MetaStep(MemberStep):
             table[milestone:] *= config.decay
         return table
 
+    def risen(self, config: RegressionConfig) -> Tensor:
+        """alpha at each step, (steps,)."""
+        table = torch.full_like(super().schedule(config), config.phases[self.number - 1].alpha)
+        first = table[: config.rise] if self.number == 1 else table[:0]
+        first *= 0.1 + 0.9 * torch.arange(len(first)) / max(config.rise, 1)
+        return table
+
+    def gone(self, values: list[Tensor]) -> Tensor:
+        """All trajectories diverge."""
+        return values[2] >= 1
+
     def gradient(self, time: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         batch = draw(self.functions, self.sine, self.seeds, time, self.sine.count)
         how = self.constraint, self.loops, self.shares
-        found = meta_gradient(self.net, self.Theta, batch, self.alpha, self.order, mask, lam, *how)
+        alpha = self.alphas.index_select(0, self.step)[0]
+        found = meta_gradient(self.net, self.Theta, batch, alpha, self.order, mask, lam, *how)
         return found.gradient, [found.loss, found.constraint, found.diverged / self.sine.count]

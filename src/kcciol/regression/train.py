@@ -20,7 +20,7 @@ KIND = Kind(
     lambda config: Network(config.net, config.sine.slots + 1),
     MetaStep,
     ("loss", "constraint", "diverged"),
-    ("loss", "decay", "milestones"),
+    ("loss", "decay", "milestones", "rise"),
     lambda members, values: values[2] >= 1,
 )
 

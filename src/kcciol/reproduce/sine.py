@@ -37,7 +37,9 @@ RATES = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 
 def ours(config: RegressionConfig) -> RegressionConfig:
     """What preset sine does otherwise than printed: the meta-loss, its exact gradient, when the outer rate falls."""
-    own = {name: getattr(OWN, name) for name in ("loss", "order", "constraint", "clip", "milestones")}
+    own = {
+        name: getattr(OWN, name) for name in ("loss", "order", "constraint", "clip", "retreat", "milestones", "rise")
+    }
     return replace(config, **own)
 
 

@@ -18,6 +18,8 @@ class MemberConfig:
     """Clamp each element of the meta-gradient to plus or minus this; 0 means off."""
     clip: float = 0.0
     """Scale a meta-gradient, with the constraint's, whose norm is larger down to this; 0 means off."""
+    retreat: bool = False
+    """Where all trajectories of a step diverge, go back to where they last did not, without Adam's momentum."""
     mask: MaskConfig = field(default_factory=MaskConfig)
     phase1: PhaseConfig = field(default_factory=PhaseConfig)
     phase2: PhaseConfig = field(default_factory=PhaseConfig)

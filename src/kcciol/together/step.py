@@ -26,6 +26,7 @@ class MemberStep(ABC):
         self.number, self.Theta, self.mask = number, Theta, mask
         self.clamp, self.clip = members[0].clamp, members[0].clip
         self.m, self.v = torch.zeros_like(Theta), torch.zeros_like(Theta)
+        self.last = Theta.clone() if members[0].retreat else None  # where a member's trajectories were last finite
         self.alpha, self.gamma, self.lam = (
             torch.tensor([getattr(p, name) for p in phases], device=device) for name in ("alpha", "gamma", "lam")
         )
@@ -39,6 +40,10 @@ class MemberStep(ABC):
     def gradient(self, time: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         """The meta-gradient (M, length) at a time, which says what is drawn, and three metrics (M,)."""
 
+    def gone(self, values: list[Tensor]) -> Tensor:
+        """Whether the metrics of a step say that nothing can be learned from where a member stands, (M,)."""
+        return ~values[0].isfinite()
+
     def schedule(self, config: MemberConfig) -> Tensor:
         """beta at each step, (steps,)."""
         phase = config.phases[self.number - 1]
@@ -47,7 +52,13 @@ class MemberStep(ABC):
     @property
     def state(self) -> list[Tensor]:
         """What a step changes, but for the counter."""
-        return [self.Theta, self.m, self.v, self.metrics]
+        return [self.metrics, *self.saved.values()]
+
+    @property
+    def saved(self) -> dict[str, Tensor]:
+        """What a step changes and a run that is resumed must have."""
+        every = {"Theta": self.Theta, "m": self.m, "v": self.v, "last": self.last}
+        return {name: tensor for name, tensor in every.items() if tensor is not None}
 
     @property
     def counters(self) -> list[Tensor]:
@@ -56,6 +67,10 @@ class MemberStep(ABC):
     def __call__(self) -> None:
         time = self.step + (self.number << 40)  # the phases draw different trajectories
         g, values = self.gradient(time, *((self.mask, self.lam) if self.constrained else (None, None)))
+        gone = None if self.last is None else self.gone(values)[:, None]
+        if self.last is not None and gone is not None:
+            self.last.copy_(torch.where(gone, self.last, self.Theta))
+            g = torch.where(gone, 0.0, g)
         if self.clip:
             g = clipped(g, self.clip)
         g = g + self.gamma[:, None] * self.Theta.sign()  # Algorithm 2, lines 11 and 12: the l1 term, the update
@@ -63,6 +78,9 @@ class MemberStep(ABC):
             g = g.clamp(-self.clamp, self.clamp)
         rate = self.rates.index_select(0, self.step)[0][:, None]
         adam_(self.Theta, g, self.m, self.v, rate, (self.step + 1).to(g.dtype), self.betas)
+        if self.last is not None and gone is not None:  # the step before led to where nothing is learned: take it back
+            self.Theta.copy_(torch.where(gone, self.last, self.Theta))
+            self.m.masked_fill_(gone, 0.0)
         self.metrics.index_copy_(0, self.step % BLOCK, torch.stack(values).to(self.metrics.dtype)[None])
         self.step += 1
 

@@ -61,7 +61,7 @@ class State:
 
     phase: int
     step: int
-    tensors: dict[str, Tensor]  # Theta; while a phase runs also Adam's m and v, and perhaps mask
+    tensors: dict[str, Tensor]  # Theta; while a phase runs also Adam's m and v, and perhaps mask and last
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,8 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
     mask = masks(run.net, Theta, members) if any(m.phases[number - 1].lam for m in members) else None
     step = run.kind.step(run.net, members, number, Theta, mask)
     if resumed is not None:
-        for tensor, name in ((step.m, "m"), (step.v, "v"), (mask, "mask")):
-            if tensor is not None:
-                tensor.copy_(resumed.tensors[name][fork.firsts])
+        for name, tensor in (step.saved | ({} if mask is None else {"mask": mask})).items():
+            tensor.copy_(resumed.tensors[name][fork.firsts])
     step.step.fill_(done)
     execute = executor(step, step.state, step.counters, on_gpu and engine.graph)
     run.bar.start(number, done)
@@ -183,8 +182,8 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
             run.Theta.copy_(Theta[fork.places])
             if done == steps:
                 run.save(run.out / f"phase{number}.safetensors", number, done, {"Theta": run.Theta})
-            tensors = {"m": step.m, "v": step.v} | ({} if mask is None else {"mask": mask})
-            every = {"Theta": run.Theta} | {name: tensor[fork.places] for name, tensor in tensors.items()}
+            tensors = step.saved | ({} if mask is None else {"mask": mask})
+            every = {name: tensor[fork.places] for name, tensor in tensors.items()}
             run.save(run.out / "checkpoint.safetensors", number, done, every)
         if stopped is not None:
             raise Stopped(stopped, f"Stopped in phase {number} after step {done}, and saved there.")
