@@ -93,6 +93,14 @@ for channels, side, m in ((33, 11, 1), (48, 11, 2)):
     for kernels, bound in zip(found[1:], (1e-5, 2e-4)):
         for one, two in zip(kernels, found[0]):
             torch.testing.assert_close(one, two, rtol=bound, atol=bound * float(two.detach().abs().max()))
+    at_last = torch.ones_like(maps[-1].permute(0, 1, 3, 4, 2))
+    parts = list(copies.single_gradients(theta, x.detach(), strides, at_last))
+    for i in range(m):
+        last = list(copies.grouped(theta, x[:, i : i + 1], strides))[-1]
+        for name, g in zip(theta, torch.autograd.grad(last.sum(), list(theta.values()))):
+            own = parts[2 * (3 - int(name[4])) + ("bias" in name)][:, i]
+            g = copies._in_memory(g).flatten(1) if g.ndim == 5 else g
+            torch.testing.assert_close(own, g, rtol=2e-4, atol=2e-4 * float(g.abs().max()))
     if m == 2:  # of the images alone
         (alone,) = torch.autograd.grad(next(copies.by_kernels(theta, x, strides)).sum(), x)
         close(alone, torch.autograd.grad(next(copies.grouped(theta, x, strides)).sum(), x)[0])

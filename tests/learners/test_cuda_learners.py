@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from kcciol.compare import StreamConfig, measure_learner
 from kcciol.compare import world as make_world
@@ -16,6 +17,7 @@ from kcciol.engine import checkpoint
 from kcciol.engine.execute import set_precision
 from kcciol.evaluation.choose import GRIDS
 from kcciol.learners import LEARNERS, fitting
+from kcciol.learners.model import Network
 from kcciol.meta.phases import train
 from kcciol.nets import copies
 from kcciol.representation import Representation
@@ -76,6 +78,23 @@ def test_kernels_convolve_as_the_definition_does(fast: bool, inputs: int, images
             assert (one - two).norm() <= 2e-2 * two.norm()
         else:
             torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3 * float(two.detach().abs().max()))
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_gradients_of_single_images_are_those_of_a_cpu(fast: bool) -> None:
+    model = model_of("network")
+    assert isinstance(model, Network)
+    torch.manual_seed(0)
+    x = torch.randint(0, 256, (3, 4, *model.input_shape), dtype=torch.uint8)
+    gradient, grams = torch.randn(3, 4, model.width), []
+    head = {"weight": torch.zeros(3, 1, model.width), "bias": torch.zeros(3, 1)}
+    for device in ("cpu", "cuda"):
+        torch.backends.cuda.matmul.allow_tf32 = fast
+        parameters = {n: p.to(device) for n, p in (model.start(3, torch.device("cpu")) | head).items()}
+        parts = model.single_gradients(parameters, x.to(device), gradient.to(device))
+        grams.append(sum((g.double() @ g.double().mT).cpu() for g in parts))
+    one, two = (g for g in grams if isinstance(g, Tensor))
+    assert float((one - two).norm() / one.norm()) < (2e-2 if fast else 1e-4)
 
 
 def test_the_inputs_of_convolutions_are_last_in_memory() -> None:

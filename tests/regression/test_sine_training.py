@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import signal
@@ -11,8 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from kcciol.config import EngineConfig, MaskConfig, PhaseConfig
+from kcciol.engine.checkpoint import write
 from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
 from kcciol.regression import network
@@ -22,7 +25,7 @@ from kcciol.regression.network import Network
 from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
 from kcciol.regression.step import MetaStep
 from kcciol.regression.train import load, train
-from kcciol.together.step import clipped
+from kcciol.together.step import MemberStep, clipped
 from kcciol.together.train import Fork
 
 TINY = RegressionConfig(
@@ -49,6 +52,68 @@ def test_members_train_together_as_they_would_alone(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert all(len(line["loss"]) == 2 for line in lines)
     assert lines[-1]["constraint"][0] > 0
+
+
+class Scripted(MemberStep):
+    """A step whose gradient points uphill by one, and whose loss is no number at some steps."""
+
+    bad: tuple[int, ...] = ()
+
+    def gradient(self, time: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        loss = torch.tensor([torch.nan if int(self.step) in self.bad else 1.0, 1.0])
+        g = torch.stack([torch.full((4,), float("nan") if loss[0].isnan() else 1.0), torch.ones(4)])
+        return g, [loss, torch.zeros(2), torch.zeros(2)]
+
+
+def test_a_step_to_where_nothing_is_learned_is_taken_back() -> None:
+    members = [replace(TINY, retreat=True), replace(OTHER, retreat=True)]
+    step, courses = Scripted(members, 1, torch.zeros(2, 4), None), []
+    step.bad = (3, 4)
+    for _ in range(6):
+        courses.append(step.Theta.clone())
+        step()
+    courses.append(step.Theta.clone())
+    assert all(bool((later[1] < before[1]).all()) for before, later in itertools.pairwise(courses))  # it never fails
+    first = [course[0] for course in courses]
+    assert torch.equal(first[2], first[4])  # step 3 failed where step 2 had led to
+    assert torch.equal(first[4], first[5])  # and so did step 4, there
+    assert bool((first[5] > first[6]).all())
+    assert bool(((first[5] - first[6]) < 0.5 * (courses[5][1] - courses[6][1])).all())  # from a standstill
+    assert bool(step.v.isfinite().all())
+    still = Scripted([replace(m, retreat=False) for m in members], 1, torch.zeros(2, 4), None)
+    still.bad = (3,)
+    for _ in range(5):
+        still()
+    assert bool(still.Theta[0].isnan().all())
+    assert set(step.saved) - set(still.saved) == {"last"}
+
+
+def test_a_run_that_retreats_is_resumed_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every third step diverged, of which the eleventh is one: what it goes back to is in the checkpoint."""
+    config = replace(TINY, retreat=True, phase1=replace(TINY.phase1, steps=20))
+    plain = train([config], tmp_path / "plain", quiet=True)
+    monkeypatch.setattr(MetaStep, "gone", lambda step, values: (step.step % 3 == 1).expand(1))
+    whole = train([config], tmp_path / "whole", quiet=True)
+    assert not torch.equal(plain, whole)
+
+    def and_keep(path: Path, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        write(path, meta, tensors)
+        if (meta["phase"], meta["step"]) == (1, 10):
+            shutil.copytree(tmp_path / "again", tmp_path / "ten")
+
+    monkeypatch.setattr("kcciol.together.train.write", and_keep)
+    train([config], tmp_path / "again", quiet=True)
+    monkeypatch.setattr("kcciol.together.train.write", write)
+    assert torch.equal(train([config], tmp_path / "ten", resume=True, quiet=True), whole)
+
+
+def test_alpha_rises_at_the_beginning_of_phase_1() -> None:
+    net = Network(TINY.net, TINY.sine.slots + 1)
+    members = [replace(TINY, rise=4), TINY]
+    tables = [MetaStep(net, members, n, torch.stack([net.init(0)] * 2)).alphas[:7] for n in (1, 2)]
+    torch.testing.assert_close(tables[0][:, 0], 0.02 * torch.tensor([0.1, 0.325, 0.55, 0.775, 1, 1, 1]))
+    torch.testing.assert_close(tables[0][:, 1], torch.full((7,), 0.02))
+    torch.testing.assert_close(tables[1], torch.full((7, 2), 0.02)[: len(tables[1])])
 
 
 def test_members_that_are_alike_so_far_take_their_steps_as_one(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ With stride s, only every s-th tap reaches a place q: places are taken by what q
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -43,7 +44,7 @@ _TURN, _BLOCK = 64, 1024  # side of a tile of weights that is turned; what a pro
 @triton.jit(do_not_specialize=_SIZES)  # type: ignore
 def _forward(  # type: ignore[no-untyped-def]
     A, Weights, Bias, Out, images, H, W, h, w, S: tl.constexpr, C: tl.constexpr, N: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+    RELU: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     copy = tl.program_id(2).to(tl.int64)
     p, o, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BK)
@@ -61,7 +62,8 @@ def _forward(  # type: ignore[no-untyped-def]
         right = tl.load(b + tap * C + start, mask=columns, other=0.0)
         total = tl.dot(left, right, total, input_precision=PRECISION)
     total += tl.load(Bias + copy * N + o, mask=some, other=0.0)[None, :]
-    total = tl.where(total < 0, 0.0, total)  # which lets through what is no number
+    if RELU:
+        total = tl.where(total < 0, 0.0, total)  # which lets through what is no number
     place = Out + copy * (images * h * w * N) + p[:, None] * N + o[None, :]
     tl.store(place, total, mask=inside[:, None] & some[None, :])
 
@@ -152,19 +154,19 @@ def _turn(From, To, R: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr):  # t
     tl.store(To + copy * (R * 9 * K) + (k[:, None] * 9 + tap) * R + r[None, :], tl.trans(tile), mask=inside)
 
 
-def forward(a: Tensor, weights: Tensor, bias: Tensor, stride: int) -> Tensor:
-    """relu(w * a + b): (B, m, h, w, outputs)."""
+def forward(a: Tensor, weights: Tensor, bias: Tensor, stride: int, relu: bool = True) -> Tensor:
+    """relu(w * a + b), or without the relu: (B, m, h, w, outputs)."""
     copies, m, H, W, C = a.shape
     N, h, w = weights.shape[1], (H - 3) // stride + 1, (W - 3) // stride + 1
     out = a.new_empty(copies, m, h, w, N)
     tiles = _tiles(m * h * w)
     grid = (triton.cdiv(m * h * w, tiles.rows), triton.cdiv(N, tiles.columns), copies)
-    _launch(_forward, grid, tiles, (a, weights, bias, out), (m, H, W, h, w), stride, C, N, C)
+    _launch(_forward, grid, tiles, (a, weights, bias, out), (m, H, W, h, w), stride, C, N, C, RELU=relu)
     return out
 
 
-def _back(delta: Tensor, weights: Tensor, size: tuple[int, int], stride: int) -> Tensor:
-    """What goes back to a: (B, m, H, W, inputs), from the gradient delta at w * a + b."""
+def in_images(delta: Tensor, weights: Tensor, size: tuple[int, int], stride: int) -> Tensor:
+    """The gradient in a, (B, m, H, W, inputs), from that at w * a + b, delta."""
     copies, m, h, w, N = delta.shape
     (H, W), C = size, weights.shape[4]
     found = delta.new_empty(copies, m, H, W, C)
@@ -177,27 +179,31 @@ def _back(delta: Tensor, weights: Tensor, size: tuple[int, int], stride: int) ->
     return found
 
 
+def in_weights(a: Tensor, delta: Tensor, stride: int, of_delta: Sequence[Tensor] = ()) -> Tensor:
+    """The gradient in w, (B, outputs, 3, 3, inputs), from that at w * a + b, delta, and its halves if there are."""
+    copies, m, H, W, C = a.shape
+    h, w, N = delta.shape[2:]
+    halves = [a, a, delta, delta] if _exact() else [*_halves(a)[1:], *(of_delta or _halves(delta)[1:])]
+    found = a.new_empty(copies, N, 3, 3, C)
+    tiles = FEW if _exact() else WEIGHTS
+    tiles = tiles if tiles.columns <= C else replace(tiles, columns=16)
+    grid = (triton.cdiv(N, tiles.rows) * triton.cdiv(C, tiles.columns), 9, copies)
+    _launch(_weights, grid, tiles, (*halves, found), (m, H, W, h, w), stride, C, N, m * h * w)
+    return found
+
+
 def backward(
     a: Tensor, weights: Tensor, out: Tensor, gradient: Tensor, stride: int, to_images: bool, to_weights: bool
 ) -> tuple[Tensor | None, Tensor | None, Tensor]:
     """The gradients in a and in w (B, outputs, 3, 3, inputs), if asked for, and in b, from that at `out`."""
-    in_a, in_w = None, None
+    of_delta: list[Tensor] = []
     if _exact():
         delta = torch.where(out > 0, gradient, 0.0)
-        halves = [a, a, delta, delta]
     else:
         delta, *of_delta = _halves(gradient, out)
-        halves = [*_halves(a)[1:], *of_delta] if to_weights else []
-    copies, m, H, W, C = a.shape
-    h, w, N = out.shape[2:]
-    if to_weights:
-        in_w = a.new_empty(copies, N, 3, 3, C)
-        tiles = FEW if _exact() else WEIGHTS
-        tiles = tiles if tiles.columns <= C else replace(tiles, columns=16)
-        grid = (triton.cdiv(N, tiles.rows) * triton.cdiv(C, tiles.columns), 9, copies)
-        _launch(_weights, grid, tiles, (*halves, in_w), (m, H, W, h, w), stride, C, N, m * h * w)
-    if to_images:
-        in_a = _back(delta, weights, (H, W), stride)
+    in_w = in_weights(a, delta, stride, of_delta) if to_weights else None
+    H, W = a.shape[2:4]
+    in_a = in_images(delta, weights, (H, W), stride) if to_images else None
     return in_a, in_w, delta.sum((1, 2, 3))
 
 
@@ -221,12 +227,12 @@ def _tiles(places: int) -> Tiles:
 
 def _launch(  # type: ignore[no-untyped-def]
     kernel, grid: tuple[int, int, int], tiles: Tiles, tensors: tuple[Tensor, ...], shape: tuple[int, ...],
-    stride: int, C: int, N: int, depth: int,
+    stride: int, C: int, N: int, depth: int, **more: bool,
 ) -> None:  # fmt: skip
     assert all(t.is_contiguous() for t in tensors)
     assert all(t.numel() < len(t) * 2**31 for t in tensors), "a copy's place must fit into 32 bits"
     kernel[grid](
         *tensors, *shape, S=stride, C=C, N=N, BM=tiles.rows, BN=tiles.columns,
         BK=tiles.depth if depth > 16 else 16, PRECISION="ieee" if _exact() else "tf32",
-        num_warps=tiles.warps, num_stages=tiles.stages,
+        num_warps=tiles.warps, num_stages=tiles.stages, **more,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from torch import Tensor
 from kcciol.errors import UserError
 from kcciol.learners.er import ReplayLearner, ReplaySettings
 from kcciol.learners.learner import Card, Labels
-from kcciol.learners.model import ROWS
+from kcciol.learners.model import Network
 from kcciol.learners.random import sample, uniform
 from kcciol.learners.subset import least_alike
 
@@ -87,24 +87,12 @@ class Diverse(ReplayLearner):
         each = error.clone()
         each[..., 0] /= count.sqrt()  # `count` rows with the error divided by `count`, each times itself
         gram = (each @ each.mT) * (z @ z.mT + 1)
-        if len(self.parameters) > len(ROWS):
-            below = self._gradients_below(x, error)
-            gram += below @ below.mT
+        if isinstance(self.model, Network):
+            for below in self.model.single_gradients(self.parameters, x, error @ self.parameters["weight"]):
+                gram += below @ below.mT
         norm = gram.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt()
         scale = norm[:, :, None] * norm[:, None]
         return torch.where(scale > 0, gram / scale, 0.0).nan_to_num(0.0).clamp(-1, 1)
-
-    def _gradients_below(self, x: Tensor, error: Tensor) -> Tensor:
-        """The gradients of single examples in the parameters below the head, flat: (B, m, parameters)."""
-        gradients = []
-        for i in range(x.shape[1]):
-            with torch.enable_grad():
-                below = {n: p.detach().requires_grad_() for n, p in self.parameters.items() if n not in ROWS}
-                z = self.model.features(self.parameters | below, x[:, i : i + 1])
-            pulled = error[:, i : i + 1] @ self.parameters["weight"]
-            parts = torch.autograd.grad(z, list(below.values()), pulled)
-            gradients.append(torch.cat([g.flatten(1) for g in parts], 1))
-        return torch.stack(gradients, 1)
 
 
 @dataclass(frozen=True)

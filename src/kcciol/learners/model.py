@@ -186,9 +186,11 @@ class Network(Model):
         return list(self._layers(parameters, x))
 
     def _layers(self, parameters: Parameters, x: Tensor) -> Iterator[Tensor]:
-        if x.dtype == torch.uint8:
-            x = x.to(parameters["weight"].dtype) / 255
-        return copies.maps(parameters, x, self.encoder.strides)
+        return copies.maps(parameters, self._scaled(parameters, x), self.encoder.strides)
+
+    def _scaled(self, parameters: Parameters, x: Tensor) -> Tensor:
+        """Images whose values are from 0 to 1."""
+        return x.to(parameters["weight"].dtype) / 255 if x.dtype == torch.uint8 else x
 
     def flat(self, a: Tensor) -> Tensor:
         """The last map (B, m, channels, h, w) as features (B, m, width), in the encoder's order."""
@@ -198,6 +200,24 @@ class Network(Model):
         for a in self._layers(parameters, x):
             last = a
         return self.flat(last)
+
+    def single_gradients(self, parameters: Parameters, x: Tensor, gradient: Tensor) -> Iterator[Tensor]:
+        """The gradients of single examples in each tensor below the head, (B, m, numbers), from those at the features,
+        (B, m, width)."""
+        theta = {name: p for name, p in parameters.items() if name not in ROWS}
+        scaled = self._scaled(parameters, x)
+        if copies.kernels_can(scaled):
+            at = gradient.view(*x.shape[:2], *self.encoder.sides[-1], self.encoder.channels)
+            yield from copies.single_gradients(theta, scaled, self.encoder.strides, at)
+            return
+        found = []
+        for i in range(x.shape[1]):
+            with torch.enable_grad():
+                leaves = {name: p.detach().requires_grad_() for name, p in theta.items()}
+                z = self.features(parameters | leaves, scaled[:, i : i + 1])
+            found.append(torch.autograd.grad(z, list(leaves.values()), gradient[:, i : i + 1]))
+        for parts in zip(*found, strict=True):
+            yield torch.stack([g.flatten(1) for g in parts], 1)
 
     def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, tuple[list[Tensor], Tensor]]:
         with torch.enable_grad():

@@ -2,7 +2,7 @@
 
 Three ways to the same maps: `grouped` is the definition, one convolution in which each copy is a group of channels;
 `by_kernels` is how a GPU runs it; `by_patches`, a matrix product over 3x3 patches for each copy, is for a GPU without
-Triton or before Ampere, and what the second derivatives of `by_kernels` go through.
+Triton or before Ampere.
 """
 
 from __future__ import annotations
@@ -24,8 +24,13 @@ def maps(theta: Mapping[str, Tensor], x: Tensor, strides: tuple[int, ...]) -> It
     """
     if not x.is_cuda:
         return grouped(theta, x, strides)
-    able = have_triton() and x.dtype == torch.float32 and torch.cuda.get_device_capability(x.device) >= (8, 0)
-    return (by_kernels if able else by_patches)(theta, x, strides)
+    return (by_kernels if kernels_can(x) else by_patches)(theta, x, strides)
+
+
+def kernels_can(x: Tensor) -> bool:
+    """Whether images are where the kernels run, and of their type."""
+    able = x.is_cuda and have_triton() and x.dtype == torch.float32
+    return able and torch.cuda.get_device_capability(x.device) >= (8, 0)
 
 
 def grouped(theta: Mapping[str, Tensor], x: Tensor, strides: tuple[int, ...]) -> Iterator[Tensor]:
@@ -52,6 +57,26 @@ def by_kernels(theta: Mapping[str, Tensor], x: Tensor, strides: tuple[int, ...])
         yield a.permute(0, 1, 4, 2, 3)
 
 
+def single_gradients(
+    theta: Mapping[str, Tensor], x: Tensor, strides: tuple[int, ...], gradient: Tensor
+) -> Iterator[Tensor]:
+    """The gradients (B, m, numbers) of single images in each of theta's tensors: the last layer's weights, its bias,
+    and so on. By the kernels, from that at the last map, (B, m, h, w, channels)."""
+    from kcciol.kernels import copies_triton
+
+    weights = [_in_memory(theta[f"conv{layer}.weight"]) for layer in range(1, len(strides) + 1)]
+    seen = [x.permute(0, 1, 3, 4, 2).contiguous()]
+    for layer, (w, stride) in enumerate(zip(weights, strides, strict=True), 1):
+        seen.append(copies_triton.forward(seen[-1], w, theta[f"conv{layer}.bias"].contiguous(), stride))
+    for w, stride, a, out in list(zip(weights, strides, seen[:-1], seen[1:], strict=True))[::-1]:
+        delta = torch.where(out > 0, gradient, 0.0).contiguous()
+        alone, of_alone = (t.flatten(0, 1)[:, None] for t in (a, delta))  # each image a copy of its own
+        yield copies_triton.in_weights(alone, of_alone, stride).view(*x.shape[:2], -1)
+        yield delta.sum((2, 3))
+        if a is not seen[0]:
+            gradient = copies_triton.in_images(delta, w, (a.shape[2], a.shape[3]), stride)
+
+
 def inputs_last(weights: Tensor) -> Tensor:
     """Weights (B, outputs, inputs, 3, 3) as they are, but with the inputs last in memory, as the kernels read them."""
     return _in_memory(weights).permute(0, 1, 4, 2, 3)
@@ -73,7 +98,7 @@ class _Layer(torch.autograd.Function):
         from kcciol.kernels import copies_triton  # here, because it needs Triton
 
         out = copies_triton.forward(a, _in_memory(w), b.contiguous(), stride)
-        ctx.save_for_backward(a, w, b, out)
+        ctx.save_for_backward(a, w, out)
         ctx.stride = stride
         return out
 
@@ -81,17 +106,50 @@ class _Layer(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         from kcciol.kernels import copies_triton
 
-        a, w, b, out = ctx.saved_tensors
+        a, w, out = ctx.saved_tensors
         stride, needed = ctx.stride, ctx.needs_input_grad
         if torch.is_grad_enabled():  # to be differentiated again
-            linear = _linear(a.permute(0, 1, 4, 2, 3), w, b, stride)
-            delta = (gradient * (out > 0)).permute(0, 1, 4, 2, 3)
-            inputs = [t for t, need in zip((a, w, b), needed[:3], strict=True) if need]
-            found = iter(torch.autograd.grad(linear, inputs, delta, create_graph=True))
-            return (*(next(found) if need else None for need in needed[:3]), None)
+            return *_Back.apply(gradient, a, w, out, stride, needed[0], needed[1]), None  # type: ignore[no-untyped-call]
         gradient = gradient.contiguous()
         in_a, in_w, in_b = copies_triton.backward(a, _in_memory(w), out, gradient, stride, needed[0], needed[1])
         return in_a, None if in_w is None else in_w.permute(0, 1, 4, 2, 3), in_b, None
+
+
+class _Back(torch.autograd.Function):
+    """The way back through `_Layer`, which is linear in the gradient, in a and in w: so is its own way back."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, gradient: Tensor, a: Tensor, w: Tensor, out: Tensor, stride: int, to_images: bool, to_weights: bool
+    ) -> tuple[Tensor | None, ...]:
+        from kcciol.kernels import copies_triton
+
+        gradient = gradient.contiguous()
+        in_a, in_w, in_b = copies_triton.backward(a, _in_memory(w), out, gradient, stride, to_images, to_weights)
+        ctx.save_for_backward(gradient, a, w, out)
+        ctx.stride = stride
+        ctx.set_materialize_grads(False)
+        return in_a, None if in_w is None else in_w.permute(0, 1, 4, 2, 3), in_b
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator, no-untyped-call, unused-ignore]
+    def backward(ctx: Any, to_a: Tensor | None, to_w: Tensor | None, to_b: Tensor | None) -> tuple[Tensor | None, ...]:
+        from kcciol.kernels import copies_triton
+
+        gradient, a, w, out = ctx.saved_tensors
+        stride, needed = ctx.stride, ctx.needs_input_grad
+        delta = torch.where(out > 0, gradient, 0.0)
+        found, in_a, in_w = torch.zeros_like(out), None, None
+        zero, size = w.new_zeros(w.shape[:2]), (a.shape[2], a.shape[3])
+        if to_w is not None:
+            found += copies_triton.forward(a, _in_memory(to_w), zero, stride, relu=False)
+            in_a = copies_triton.in_images(delta, _in_memory(to_w), size, stride) if needed[1] else None
+        if to_b is not None:
+            found += to_b[:, None, None, None]
+        if to_a is not None:
+            found += copies_triton.forward(to_a.contiguous(), _in_memory(w), zero, stride, relu=False)
+            in_w = copies_triton.in_weights(to_a.contiguous(), delta, stride).permute(0, 1, 4, 2, 3)
+        return torch.where(out > 0, found, 0.0), in_a, in_w, None, None, None, None
 
 
 def _in_memory(w: Tensor) -> Tensor:
