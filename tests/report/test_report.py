@@ -364,3 +364,12 @@ def test_a_folder_without_results(tmp_path: Path, capsys: pytest.CaptureFixture[
     with pytest.raises(UserError, match=r"no result that can be read \(table1.json is left out"):
         read(empty)
     assert [p.name for p in tmp_path.iterdir()] == ["results"]
+
+
+def test_commits_are_short_and_named_once(tmp_path: Path) -> None:
+    commits = "c7f6b6a9042a007c3e8739a771ce631c8c64f7b5", "c7f6b6a9042a", "0123456789ab+changes"
+    tables = {f"table{i}": table1() | {"record": RECORD | {"commit": c}} for i, c in enumerate(commits, 1)}
+    header = made(folder_of(tmp_path, **tables)).all("header")[0].text
+    assert header.count("c7f6b6a") == 1
+    assert "c7f6b6a9" not in header
+    assert "0123456+changes" in header

@@ -21,6 +21,7 @@ ABOUT = (
 PAPER_TITLE = "Knowledge Consolidation based Class Incremental Online Learning with Limited Data"
 PAPER_LINK = "https://arxiv.org/abs/2106.06795"
 PAPER_TABLES = 7
+SHORT = re.compile(r"\b([0-9a-f]{7})[0-9a-f]+")  # of a commit
 ROOM = 4 * 2**20  # bytes of images and files in the page, so that all of it stays under 5 MiB
 
 
@@ -103,7 +104,7 @@ def _provenance(records: list[dict[str, Any]]) -> dict[str, str]:
     found = {"measured": " to ".join(dict.fromkeys([days[0], days[-1]])) if days else "", "hardware": some(machines)}
     for name in dict.fromkeys(k for v in versions for k in v):
         found[name] = some(sorted({str(v[name]) for v in versions if v.get(name) is not None}))
-    found["commit"] = some(str(r["commit"]) for r in records if r.get("commit"))
+    found["commit"] = some(SHORT.sub(r"\1", str(r["commit"])) for r in records if r.get("commit"))
     return found
 
 

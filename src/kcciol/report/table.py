@@ -14,7 +14,7 @@ from kcciol.report.chart import charts, numeric, spread_out
 from kcciol.report.markup import Html, el, join
 from kcciol.report.names import explained
 from kcciol.report.read import PAPER, Cell, Grid, Table, records_in, verdict
-from kcciol.report.words import digits_of, duration, fixed, number, printed, signed, size, some, spoken
+from kcciol.report.words import digits_of, duration, mean_and_interval, number, printed, signed, size, some, spoken
 
 MARKS: dict[str, str] = {"reached": "✓", "within": "≈", "missed": "✗"}
 RIVAL = "one of its rivals, made again: no number to reach"
@@ -193,8 +193,8 @@ def _cell(view: View, grid: Grid, row: str, column: str) -> Html:
     box = Html("")
     if ours is not None:
         name = f"{view.anchor}-box{next(view.boxes)}"
-        interval = el("small", f" ± {ours.ci95:.{view.digits}f}") if ours.ci95 is not None else ""
-        shown = el("button", fixed(ours.mean, view.digits), interval, popovertarget=name, type="button")
+        mean, interval = mean_and_interval(ours, view.digits)
+        shown = el("button", mean, el("small", interval) if interval else "", popovertarget=name, type="button")
         box = _box(view, grid, row, column, name)
     if paper is None:
         share = _share(grid, row, column, view.table.lower) if column in grid.plain else None

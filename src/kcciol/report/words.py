@@ -10,6 +10,7 @@ from kcciol.report.read import Cell
 
 MINUS = "−"
 MANY = 12  # longer lists are counted, not shown
+FINEST = 8  # digits after the point, at most
 
 
 def digits_of(cells: Iterable[Cell]) -> int:
@@ -37,7 +38,18 @@ def fixed(value: float, digits: int) -> str:
 
 def number(cell: Cell, digits: int) -> str:
     """Mean and interval."""
-    return fixed(cell.mean, digits) + (f" ± {cell.ci95:.{digits}f}" if cell.ci95 is not None else "")
+    return "".join(mean_and_interval(cell, digits))
+
+
+def mean_and_interval(cell: Cell, digits: int) -> tuple[str, str]:
+    """Both with so many digits, or as many as an error that is smaller needs to show two.
+
+    >>> mean_and_interval(Cell(0.00066, 0.00004, None, {}), 3), mean_and_interval(Cell(0.04, 0.01, None, {}), 1)
+    (('0.00066', ' ± 0.00004'), ('0.0', ' ± 0.0'))
+    """
+    if digits > 1 and 0 < abs(cell.mean) < 10 ** (1 - digits):
+        digits = min(1 - math.floor(math.log10(abs(cell.mean))), FINEST)
+    return fixed(cell.mean, digits), f" ± {cell.ci95:.{digits}f}" if cell.ci95 is not None else ""
 
 
 def printed(cell: Cell) -> str:
