@@ -122,7 +122,7 @@ for extra in (None, more):
 
 from kcciol.kernels import regression_back_triton, regression_triton
 from kcciol.regression import adjoint, network
-for h, T in ((37, 3), (129, 8), (37, 12), (20, 10)):  # tiles: two of units in one of depth, five in three; blocks
+for h, T in ((37, 3), (129, 8), (37, 12), (20, 10), (20, 16)):  # tiles and blocks
     B, n, d = 2, 16, 70
     W = [(torch.randn(B, h, d) / 9, torch.randn(B, h)), (torch.randn(B, h, h) / h**0.5, torch.randn(B, h))]
     W.append((torch.randn(B, 1, h) / h**0.5, torch.randn(B, 1)))
@@ -158,6 +158,16 @@ for h, T in ((37, 3), (129, 8), (37, 12), (20, 10)):  # tiles: two of units in o
     for g, other in zip(wanted, torch.autograd.grad(error(adjoint.learn(W, z, y, alpha, times, lost, way)), leaves)):
         torch.testing.assert_close(g, other, rtol=1e-4, atol=1e-5)
     assert not lost.any()
+    wild = torch.tensor([0.02, 1e30]).view(B, 1, 1)
+    found = adjoint.learn(W, z, y, wild, times, lost, way)
+    assert lost.tolist() == [False, True]
+    for w, (start, _) in zip((w for w, b in found), W):
+        assert torch.equal(w[:, 1], start[1].expand_as(w[:, 1]))
+    alone = adjoint.learn([(w[:1], b[:1]) for w, b in W], z[:1], y[:1], wild[:1], times, lost[:1].clone(), way)
+    grads, others = (torch.autograd.grad(sum(w[:, :1].sum() for w, b in f), leaves) for f in (found, alone))
+    for g, other in zip(grads, others):
+        torch.testing.assert_close(g[0], other[0], rtol=1e-4, atol=1e-5)
+        assert not g[1].any()
     W, z = [(w.detach(), b.detach()) for w, b in W], z.detach()
 learned, seen = regression_triton._learned, []
 def noted(*arguments, **more):

@@ -94,7 +94,7 @@ def test_kernels_go_back_as_the_plain_way_does() -> None:
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("order", ["first", "exact"])
 def test_a_graph_does_what_single_kernels_do(number: int, order: Literal["first", "exact"]) -> None:
-    config = replace(CONFIG, order=order, clip=1.0)
+    config = replace(CONFIG, order=order, clip=1.0, retreat=True, rise=3)
     members = [replace(config, seed=0), replace(config, seed=1, loss="every"), replace(config, seed=2)]
     net = Network(CONFIG.net, 6)
     ends = []

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from kcciol.config import EngineConfig, MaskConfig, PhaseConfig
-from kcciol.engine.checkpoint import write
+from kcciol.engine.checkpoint import read, write
 from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
 from kcciol.regression import network
@@ -58,17 +58,20 @@ class Scripted(MemberStep):
     """A step whose gradient points uphill by one, and whose loss is no number at some steps."""
 
     bad: tuple[int, ...] = ()
+    finite = False  # the loss, while the gradient is not
 
     def gradient(self, time: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, list[Tensor]]:
-        loss = torch.tensor([torch.nan if int(self.step) in self.bad else 1.0, 1.0])
-        g = torch.stack([torch.full((4,), float("nan") if loss[0].isnan() else 1.0), torch.ones(4)])
+        fails = int(self.step) in self.bad
+        loss = torch.tensor([torch.nan if fails and not self.finite else 1.0, 1.0])
+        g = torch.stack([torch.full((4,), torch.nan if fails else 1.0), torch.ones(4)])
         return g, [loss, torch.zeros(2), torch.zeros(2)]
 
 
-def test_a_step_to_where_nothing_is_learned_is_taken_back() -> None:
+@pytest.mark.parametrize("finite", [False, True])
+def test_a_step_to_where_nothing_is_learned_is_taken_back(finite: bool) -> None:
     members = [replace(TINY, retreat=True), replace(OTHER, retreat=True)]
     step, courses = Scripted(members, 1, torch.zeros(2, 4), None), []
-    step.bad = (3, 4)
+    step.bad, step.finite = (3, 4), finite
     for _ in range(6):
         courses.append(step.Theta.clone())
         step()
@@ -86,6 +89,47 @@ def test_a_step_to_where_nothing_is_learned_is_taken_back() -> None:
         still()
     assert bool(still.Theta[0].isnan().all())
     assert set(step.saved) - set(still.saved) == {"last"}
+
+
+def diverging(monkeypatch: pytest.MonkeyPatch, steps: set[tuple[int, int]]) -> None:
+    """As if all trajectories of these members diverged at these steps."""
+    real = MetaStep.gradient
+
+    def gradient(step: MetaStep, *inputs: Any) -> tuple[Tensor, list[Tensor]]:
+        g, values = real(step, *inputs)
+        bad = torch.tensor([(member, int(step.step)) in steps for member in range(len(g))])
+        return torch.where(bad[:, None], 0.0, g), [*values[:2], torch.where(bad, 1.0, values[2])]
+
+    monkeypatch.setattr(MetaStep, "gradient", gradient)
+
+
+def test_training_goes_on_where_members_retreat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = (replace(m, retreat=True) for m in (TINY, OTHER))
+    diverging(monkeypatch, {(0, 2), (1, 4), (1, 5)})  # each of them now and then
+    train([one, two], tmp_path / "both", quiet=True)
+    lines = [json.loads(line) for line in (tmp_path / "both" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["diverged"] for line in lines[:3]] == [[0, 0], [0.5, 0], [0, 1]]
+    with pytest.raises(UserError, match="All trajectories of a run diverge"):
+        train([TINY, OTHER], tmp_path / "stays", quiet=True)  # there they are taken as lost
+
+
+def test_training_ends_where_retreating_does_not_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcciol.together.train.PATIENCE", 3)
+    one, two = (replace(m, retreat=True) for m in (TINY, OTHER))
+    diverging(monkeypatch, {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (1, 4)})
+    with pytest.raises(UserError, match="diverge in phase 1 near step 4"):
+        train([one], tmp_path / "one", quiet=True)
+    train([one, two], tmp_path / "both", quiet=True)  # while the one is lost, the other is not yet
+
+
+def test_a_checkpoint_without_what_is_needed_is_refused(tmp_path: Path) -> None:
+    config = replace(TINY, retreat=True)
+    train([config], tmp_path, quiet=True)
+    path = tmp_path / "checkpoint.safetensors"
+    meta, tensors = read(path)
+    write(path, meta | {"step": 2}, {name: t for name, t in tensors.items() if name != "last"})
+    with pytest.raises(UserError, match="holds no last"):
+        train([config], tmp_path, resume=True, quiet=True)
 
 
 def test_a_run_that_retreats_is_resumed_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +158,30 @@ def test_alpha_rises_at_the_beginning_of_phase_1() -> None:
     torch.testing.assert_close(tables[0][:, 0], 0.02 * torch.tensor([0.1, 0.325, 0.55, 0.775, 1, 1, 1]))
     torch.testing.assert_close(tables[0][:, 1], torch.full((7,), 0.02))
     torch.testing.assert_close(tables[1], torch.full((7, 2), 0.02)[: len(tables[1])])
+
+
+def test_a_step_takes_the_alpha_that_has_risen_so_far() -> None:
+    net = Network(TINY.net, TINY.sine.slots + 1)
+    slow = replace(TINY, phase1=replace(TINY.phase1, alpha=0.002))
+    ends = []
+    for members in ([replace(TINY, rise=4), TINY], [slow, TINY]):
+        step = MetaStep(net, members, 1, torch.stack([net.init(0)] * 2))
+        step()
+        ends.append(step.Theta)
+    assert torch.equal(*ends)
+    assert not torch.equal(ends[0][0], ends[0][1])
+
+
+def test_members_may_differ_in_how_alpha_rises_and_not_in_whether_they_retreat(tmp_path: Path) -> None:
+    train([TINY, replace(TINY, rise=4)], tmp_path / "rise", quiet=True)
+    with pytest.raises(UserError, match="may differ in"):
+        train([TINY, replace(TINY, retreat=True)], tmp_path / "retreat", quiet=True)
+
+
+def test_gone_is_where_all_trajectories_diverge() -> None:
+    net = Network(TINY.net, TINY.sine.slots + 1)
+    step = MetaStep(net, [TINY, OTHER], 1, torch.stack([net.init(0)] * 2))
+    assert step.gone([torch.zeros(2), torch.zeros(2), torch.tensor([1.0, 0.5])]).tolist() == [True, False]
 
 
 def test_members_that_are_alike_so_far_take_their_steps_as_one(tmp_path: Path) -> None:

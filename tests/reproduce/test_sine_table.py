@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from kcciol.errors import UserError
+from kcciol.members import regression_preset
 from kcciol.regression import network
 from kcciol.regression.functions import Functions, inputs
 from kcciol.regression.network import Network
@@ -111,3 +112,8 @@ def test_what_supervised_training_leaves() -> None:
     assert not torch.allclose(start, network.represent(net.layers(plain[None], "theta"), x))
     fresh, drawn = net.layers(plain[None], "W"), net.layers(net.init(4)[None], "W")
     assert all(torch.equal(a[0], b[0]) for a, b in zip(fresh, drawn, strict=True))  # W starts anew
+
+
+def test_what_the_table_trains_is_what_the_presets_say() -> None:
+    assert sine.variants(sine.PAPER, (0,), "exact")["kcciol", 0] == regression_preset("sine")
+    assert sine.variants(sine.PAPER, (0,), "first")["kcciol-paper", 0] == regression_preset("sine-literal")

@@ -38,6 +38,7 @@ class Tiles:
 MANY, FEW = Tiles(128, 256, warps=8), Tiles(64, 128, stages=4)  # places of a copy
 WEIGHTS = Tiles(256, 128, warps=8)
 ENOUGH = 1024  # places that make many
+_MOST = 2**16 - 1  # programs along the third side of a grid
 _TURN, _BLOCK = 64, 1024  # side of a tile of weights that is turned; what a program halves
 
 
@@ -187,8 +188,9 @@ def in_weights(a: Tensor, delta: Tensor, stride: int, of_delta: Sequence[Tensor]
     found = a.new_empty(copies, N, 3, 3, C)
     tiles = FEW if _exact() else WEIGHTS
     tiles = tiles if tiles.columns <= C else replace(tiles, columns=16)
-    grid = (triton.cdiv(N, tiles.rows) * triton.cdiv(C, tiles.columns), 9, copies)
-    _launch(_weights, grid, tiles, (*halves, found), (m, H, W, h, w), stride, C, N, m * h * w)
+    each = triton.cdiv(N, tiles.rows) * triton.cdiv(C, tiles.columns)
+    for some in zip(*(torch.split(t, _MOST) for t in (*halves, found)), strict=True):
+        _launch(_weights, (each, 9, len(some[0])), tiles, some, (m, H, W, h, w), stride, C, N, m * h * w)
     return found
 
 

@@ -209,7 +209,7 @@ def _back(adjoints: Sequence[Layer], z: Tensor, alpha: Tensor, kept: Kept, exact
         l1.baddbmm_(p1[:, block].mT, blocks[:, block])
     here, moved, features = p1.flatten(0, 1), kept.moved.flatten(0, 1), blocks.flatten(0, 1)
     step = torch.arange(steps, device=z.device).repeat_interleave(n)
-    mixed = torch.bmm(here, moved.mT) * (step[:, None] > step)
+    mixed = torch.bmm(here, moved.mT).masked_fill_(step[:, None] <= step, 0.0)
     to_z = torch.bmm(here, kept.w1.flatten(0, 1)).baddbmm_(moved, l1s.flatten(0, 1), alpha=-1)
     to_z.baddbmm_(mixed + mixed.mT, features, alpha=-1)
     return to_z.view(copies, T, n, d), [(l1, c1), (l2, c2), (l3[T % 2][:, None], c3[T % 2][:, None])]

@@ -14,7 +14,6 @@ from torch import Tensor
 from kcciol.errors import UserError
 from kcciol.learners.er import ReplayLearner, ReplaySettings
 from kcciol.learners.learner import Card, Labels
-from kcciol.learners.model import Network
 from kcciol.learners.random import sample, uniform
 from kcciol.learners.subset import least_alike
 
@@ -87,9 +86,8 @@ class Diverse(ReplayLearner):
         each = error.clone()
         each[..., 0] /= count.sqrt()  # `count` rows with the error divided by `count`, each times itself
         gram = (each @ each.mT) * (z @ z.mT + 1)
-        if isinstance(self.model, Network):
-            for below in self.model.single_gradients(self.parameters, x, error @ self.parameters["weight"]):
-                gram += below @ below.mT
+        for below in self.model.single_gradients(self.parameters, x, error @ self.parameters["weight"]):
+            gram += below @ below.mT
         norm = gram.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt()
         scale = norm[:, :, None] * norm[:, None]
         return torch.where(scale > 0, gram / scale, 0.0).nan_to_num(0.0).clamp(-1, 1)

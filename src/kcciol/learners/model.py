@@ -69,6 +69,11 @@ class Model(ABC):
     def features(self, parameters: Parameters, x: Tensor) -> Tensor:
         """What the head sees of x: (B, m, width)."""
 
+    @abstractmethod
+    def single_gradients(self, parameters: Parameters, x: Tensor, gradient: Tensor) -> Iterator[Tensor]:
+        """The gradients of single examples in each tensor below the head, (B, m, numbers), from those at the features,
+        (B, m, width)."""
+
     def logits(self, parameters: Parameters, x: Tensor) -> Tensor:
         """Logits (B, m, rows), without derivatives."""
         with torch.no_grad():
@@ -156,6 +161,9 @@ class Head(Model):
     def features(self, parameters: Parameters, x: Tensor) -> Tensor:
         return x
 
+    def single_gradients(self, parameters: Parameters, x: Tensor, gradient: Tensor) -> Iterator[Tensor]:
+        yield from ()
+
 
 class Network(Model):
     """h_theta and a linear head, all trained; each copy has a theta of its own."""
@@ -202,12 +210,10 @@ class Network(Model):
         return self.flat(last)
 
     def single_gradients(self, parameters: Parameters, x: Tensor, gradient: Tensor) -> Iterator[Tensor]:
-        """The gradients of single examples in each tensor below the head, (B, m, numbers), from those at the features,
-        (B, m, width)."""
         theta = {name: p for name, p in parameters.items() if name not in ROWS}
         scaled = self._scaled(parameters, x)
         if copies.kernels_can(scaled):
-            at = gradient.view(*x.shape[:2], *self.encoder.sides[-1], self.encoder.channels)
+            at = gradient.reshape(*x.shape[:2], *self.encoder.sides[-1], self.encoder.channels)
             yield from copies.single_gradients(theta, scaled, self.encoder.strides, at)
             return
         found = []

@@ -104,15 +104,9 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from kcciol.kernels import copies_triton
-
         a, w, out = ctx.saved_tensors
-        stride, needed = ctx.stride, ctx.needs_input_grad
-        if torch.is_grad_enabled():  # to be differentiated again
-            return *_Back.apply(gradient, a, w, out, stride, needed[0], needed[1]), None  # type: ignore[no-untyped-call]
-        gradient = gradient.contiguous()
-        in_a, in_w, in_b = copies_triton.backward(a, _in_memory(w), out, gradient, stride, needed[0], needed[1])
-        return in_a, None if in_w is None else in_w.permute(0, 1, 4, 2, 3), in_b, None
+        to_images, to_weights = ctx.needs_input_grad[:2]
+        return *_Back.apply(gradient, a, w, out, ctx.stride, to_images, to_weights), None  # type: ignore[no-untyped-call]
 
 
 class _Back(torch.autograd.Function):
@@ -147,8 +141,9 @@ class _Back(torch.autograd.Function):
         if to_b is not None:
             found += to_b[:, None, None, None]
         if to_a is not None:
-            found += copies_triton.forward(to_a.contiguous(), _in_memory(w), zero, stride, relu=False)
-            in_w = copies_triton.in_weights(to_a.contiguous(), delta, stride).permute(0, 1, 4, 2, 3)
+            to_a = to_a.contiguous()
+            found += copies_triton.forward(to_a, _in_memory(w), zero, stride, relu=False)
+            in_w = copies_triton.in_weights(to_a, delta, stride).permute(0, 1, 4, 2, 3) if needed[2] else None
         return torch.where(out > 0, found, 0.0), in_a, in_w, None, None, None, None
 
 

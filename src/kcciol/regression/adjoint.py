@@ -36,6 +36,7 @@ def learn(
 
     Its derivative, in W and z, can be taken once. lost (B,), of bool: becomes true for copies that do not stay finite,
     on the way there or on the way back. Their derivative is left out, and what they return is the start."""
+    assert z.shape[1] % times == 0
     return _pairs(_Learn.apply(way or PLAIN, times, lost, z, y, alpha, *_flat(W)))  # type: ignore[no-untyped-call]
 
 
@@ -45,7 +46,7 @@ class _Learn(torch.autograd.Function):
         ctx: Any, way: Way, times: int, lost: Tensor, z: Tensor, y: Tensor, alpha: Tensor, *W: Tensor
     ) -> tuple[Tensor, ...]:
         stages, ctx.kept = way.there(_pairs(W), z, y, alpha, times)
-        finite = _finite(_flat(stages), 1)
+        finite = all_finite(stages)
         lost |= ~finite
         found = [_where(finite, t, w, 1) for t, w in zip(_flat(stages), W, strict=True)]
         ctx.way, ctx.lost = way, lost

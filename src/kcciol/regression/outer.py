@@ -100,7 +100,8 @@ def _loss(
     weights = _weights(times, asked, truth)[:, None]  # what an answer counts
     if shares is not None:
         weights = weights * shares.repeat_interleave(count, 0).T[:, :, None]
-    losses = ((answers - truth).square() * weights).sum((0, 2))
+    gaps = torch.where(weights > 0, answers - truth, 0.0)  # what comes later may overflow
+    losses = (gaps.square() * weights).sum((0, 2))
     finite = finite & losses.detach().isfinite()
     alive = finite.view(members, count).to(losses.dtype)
     losses = torch.where(finite, losses, 0.0).view(members, count)

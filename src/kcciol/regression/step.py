@@ -50,7 +50,7 @@ class MetaStep(MemberStep):
 
     def risen(self, config: RegressionConfig) -> Tensor:
         """alpha at each step, (steps,)."""
-        table = torch.full_like(super().schedule(config), config.phases[self.number - 1].alpha)
+        table = torch.full((len(self.rates),), config.phases[self.number - 1].alpha)
         first = table[: config.rise] if self.number == 1 else table[:0]
         first *= 0.1 + 0.9 * torch.arange(len(first)) / max(config.rise, 1)
         return table

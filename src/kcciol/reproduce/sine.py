@@ -36,7 +36,8 @@ RATES = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 
 
 def ours(config: RegressionConfig) -> RegressionConfig:
-    """What preset sine does otherwise than printed: the meta-loss, its exact gradient, when the outer rate falls."""
+    """What preset sine does otherwise than printed: the meta-loss, its exact gradient and what keeps that in bounds,
+    when the outer rate falls."""
     own = {
         name: getattr(OWN, name) for name in ("loss", "order", "constraint", "clip", "retreat", "milestones", "rise")
     }
@@ -88,7 +89,8 @@ OF_ORDER = {name: order for order, members in MEMBERS.items() for name in member
 NOTES = {
     "kcciol": "Its meta-loss is what the table asks for: the error on the functions seen so far, after each of them. "
     "The printed one is the error after the last. And its meta-gradient is exact, through all 400 steps of the inner "
-    "loop, its norm clipped; that of `kcciol-paper` takes those steps as constants.",
+    "loop, its norm clipped; that of `kcciol-paper` takes those steps as constants. The inner rate rises over the "
+    "first 500 steps, and a step to where every inner loop blows up is taken back.",
     "kcciol-first": "Our meta-loss with a meta-gradient of first order.",
     "kcciol-phase1": "What OML is with our meta-loss and its exact gradient.",
     "kcciol-first-phase1": "What OML is with our meta-loss.",

@@ -67,22 +67,26 @@ class MemberStep(ABC):
     def __call__(self) -> None:
         time = self.step + (self.number << 40)  # the phases draw different trajectories
         g, values = self.gradient(time, *((self.mask, self.lam) if self.constrained else (None, None)))
-        gone = None if self.last is None else self.gone(values)[:, None]
-        if self.last is not None and gone is not None:
-            self.last.copy_(torch.where(gone, self.last, self.Theta))
-            g = torch.where(gone, 0.0, g)
         if self.clip:
             g = clipped(g, self.clip)
         g = g + self.gamma[:, None] * self.Theta.sign()  # Algorithm 2, lines 11 and 12: the l1 term, the update
         if self.clamp:
             g = g.clamp(-self.clamp, self.clamp)
+        if self.last is not None:
+            g = self._taken_back(self.last, g, values)
         rate = self.rates.index_select(0, self.step)[0][:, None]
         adam_(self.Theta, g, self.m, self.v, rate, (self.step + 1).to(g.dtype), self.betas)
-        if self.last is not None and gone is not None:  # the step before led to where nothing is learned: take it back
-            self.Theta.copy_(torch.where(gone, self.last, self.Theta))
-            self.m.masked_fill_(gone, 0.0)
         self.metrics.index_copy_(0, self.step % BLOCK, torch.stack(values).to(self.metrics.dtype)[None])
         self.step += 1
+
+    def _taken_back(self, last: Tensor, g: Tensor, values: list[Tensor]) -> Tensor:
+        """Members that stand where nothing can be learned go back to where they last could, and stand still there: the
+        gradient without theirs."""
+        gone = (self.gone(values) | ~g.isfinite().all(1))[:, None]
+        self.Theta.copy_(torch.where(gone, last, self.Theta))
+        last.copy_(self.Theta)
+        self.m.masked_fill_(gone, 0.0)
+        return torch.where(gone, 0.0, g)
 
 
 def clipped(g: Tensor, most: float) -> Tensor:

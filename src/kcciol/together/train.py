@@ -32,6 +32,8 @@ from kcciol.together.settings import MemberConfig
 from kcciol.together.step import BLOCK, MemberStep
 from kcciol.values import from_dict, to_dict
 
+PATIENCE = 100  # steps in a row from which nothing is learned, where a member retreats; then it is lost
+
 
 class Net(Protocol):
     """The shapes of a member's parameters."""
@@ -149,12 +151,15 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
     fork = Fork.of(run.members, number)
     members, Theta = [run.members[i] for i in fork.firsts], run.Theta[fork.firsts]
     engine, steps = members[0].engine, members[0].phases[number - 1].steps
-    lost = torch.zeros(len(members), dtype=torch.bool)
+    lost, in_vain = torch.zeros(len(members), dtype=torch.bool), torch.zeros(len(members), dtype=torch.int64)
     on_gpu = Theta.is_cuda
     mask = masks(run.net, Theta, members) if any(m.phases[number - 1].lam for m in members) else None
     step = run.kind.step(run.net, members, number, Theta, mask)
+    kept = step.saved | ({} if mask is None else {"mask": mask})
     if resumed is not None:
-        for name, tensor in (step.saved | ({} if mask is None else {"mask": mask})).items():
+        for name, tensor in kept.items():
+            if name not in resumed.tensors:
+                raise UserError(f"The checkpoint in {run.out} holds no {name}, so it cannot be resumed: begin anew.")
             tensor.copy_(resumed.tensors[name][fork.firsts])
     step.step.fill_(done)
     execute = executor(step, step.state, step.counters, on_gpu and engine.graph)
@@ -168,7 +173,12 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
         slot, done = done % BLOCK, done + n
         window.append(step.metrics[slot : slot + n].cpu())
         values = window[-1].mean(0)
-        lost |= run.kind.lost(members, values)
+        if members[0].retreat:  # which may take several steps
+            for one in window[-1]:
+                in_vain = torch.where(run.kind.lost(members, one), in_vain + 1, 0)
+            lost = in_vain >= PATIENCE
+        else:
+            lost |= run.kind.lost(members, values)
         if bool(lost.all()):  # else the others go on, and those lost are found to be so when they are measured
             raise UserError(f"All trajectories of a run diverge in phase {number} near step {done}: lower its rates.")
         run.bar.update(number, done, float(values[0][~lost].mean()))
@@ -182,8 +192,7 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
             run.Theta.copy_(Theta[fork.places])
             if done == steps:
                 run.save(run.out / f"phase{number}.safetensors", number, done, {"Theta": run.Theta})
-            tensors = step.saved | ({} if mask is None else {"mask": mask})
-            every = {name: tensor[fork.places] for name, tensor in tensors.items()}
+            every = {name: tensor[fork.places] for name, tensor in kept.items()}
             run.save(run.out / "checkpoint.safetensors", number, done, every)
         if stopped is not None:
             raise Stopped(stopped, f"Stopped in phase {number} after step {done}, and saved there.")
