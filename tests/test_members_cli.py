@@ -11,6 +11,7 @@ import pytest
 
 from kcciol import cli
 from kcciol.atomic import held
+from kcciol.cli.members import _error
 from kcciol.config import MaskConfig
 from kcciol.data import mnist
 from kcciol.engine.checkpoint import read, write
@@ -51,6 +52,25 @@ def test_functions_are_learned_and_measured(
     assert cli.main(["evaluate", str(run), "--phase", "1", "--runs", "2", "--rate", "0.5"]) == 0
     first = json.loads((run / "evaluation-phase1-runs2-rate0.5.json").read_text())
     assert first["results"][1]["rate"] == 0.5
+    assert "Measured at the end of phase 1." in capsys.readouterr().out
+    (run / "phase3.safetensors").unlink()
+    assert cli.main(["evaluate", str(run), "--runs", "2"]) == 0
+    assert "of phase 2; the run has not come to the end of phase 3." in capsys.readouterr().out
+
+
+def test_the_whole_help_is_where_a_mistake_says(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["train", "sine", "--nothing"])
+    assert "kcciol train sine --help" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["train", "sine", "--help"])
+    assert ended.value.code == 0
+    assert "--retreat" in capsys.readouterr().out
+
+
+def test_errors_of_any_size_are_short() -> None:
+    cells = [{"mean": m, "ci95": m / 8, "diverged": 0} for m in (7.143e24, 0.25, 0.0006)]
+    assert [_error(cell) for cell in cells] == ["7.1e+24 ± 8.9e+23", "0.250 ± 0.031", "0.0006 ± 7.5e-05"]
 
 
 def test_a_run_of_functions_goes_on_where_it_was(file: Path, tmp_path: Path) -> None:

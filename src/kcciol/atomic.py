@@ -67,7 +67,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def require_file(path: Path, *endings: str) -> None:
     """Say before the work, not after it, that a result cannot be written there."""
-    if path.suffix not in endings or path.is_dir():
+    if path.is_dir():
+        raise UserError(f"The result cannot be written to {path}: that is a folder.")
+    if path.suffix not in endings:
         raise UserError(f"The result cannot be written to {path}: name a file that ends in {' or '.join(endings)}.")
     require_place(path)
 

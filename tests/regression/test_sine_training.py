@@ -420,3 +420,37 @@ def test_beta_falls_at_the_milestones_of_phase_1_only() -> None:
     steps = [MetaStep(net, [config], number, net.init(0)[None]) for number in (1, 2)]
     assert steps[0].rates[:, 0].tolist() == [1.0, 0.5, 0.5, 0.25]
     assert set(steps[1].rates[:, 0].tolist()) == {steps[1].rates[0, 0].item()}
+
+
+def test_a_phase_from_which_nothing_was_learned_ends_in_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = (replace(m, retreat=True) for m in (TINY, OTHER))
+    diverging(monkeypatch, {(0, step) for step in range(7)})
+    with pytest.raises(UserError, match="diverge in phase 1 near step 7"):
+        train([one], tmp_path / "one", quiet=True)
+    train([one, two], tmp_path / "both", quiet=True)
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        f"kcciol: of seed 3, {share} of the steps of phase {n} taught nothing: lower its rates."
+        for n, share in ((1, "100%"), (2, "100%"), (3, "100%"))
+    ]
+
+
+def test_a_loss_that_no_trajectory_has_is_not_zero(tmp_path: Path) -> None:
+    wild = replace(TINY, phase1=replace(TINY.phase1, alpha=1e30))
+    with pytest.raises(UserError, match="diverge in phase 1"):
+        train([wild], tmp_path / "one", quiet=True)
+    train([wild, OTHER], tmp_path / "both", quiet=True)
+    line = json.loads((tmp_path / "both" / "metrics.jsonl").read_text().splitlines()[0])
+    assert line["loss"][0] is None
+    assert line["loss"][1] > 0
+    assert line["diverged"] == [1.0, 0.0]
+
+
+def test_the_end_of_a_run_is_written_again_where_it_is_missing(tmp_path: Path) -> None:
+    train([TINY], tmp_path, quiet=True)
+    before = (tmp_path / "phase3.safetensors").read_bytes()
+    (tmp_path / "phase3.safetensors").unlink()
+    train([TINY], tmp_path, resume=True, quiet=True)
+    assert (tmp_path / "phase3.safetensors").read_bytes() == before

@@ -22,7 +22,8 @@ from kcciol.errors import UserError
 class EvaluateOptions:
     """Learn novel classes online with a trained representation, and measure (Algorithm 4 of the paper).
 
-    Settings that are not given are those of the run's own config, not the defaults shown here.
+    Settings that are not given are those of the run's own config, not the defaults shown here. Runs of functions or of
+    digits have other options: kcciol evaluate RUN --help shows those of a run.
     """
 
     run: Positional[Path]

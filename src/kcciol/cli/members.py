@@ -85,11 +85,12 @@ def train_members(words: Sequence[str], there: Sequence[Member]) -> int:
     start, folder = there[0], Path(words[0])
     place = folder if (folder / "members.json").is_file() else Options.out
     seeds = tuple(one.seed for one in there) if len(there) > 1 else ()
+    command = f"train {words[0]}"
     options: SineOptions | DigitsOptions
     if isinstance(start, RegressionConfig):
-        options = parse(SineOptions, "train", words, SineOptions(words[0], place, seeds, config=start))
+        options = parse(SineOptions, command, words, SineOptions(words[0], place, seeds, config=start))
     else:
-        options = parse(DigitsOptions, "train", words, DigitsOptions(words[0], place, seeds, config=start))
+        options = parse(DigitsOptions, command, words, DigitsOptions(words[0], place, seeds, config=start))
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("These runs train in one process: call kcciol without torchrun, with --seeds for several.")
     members = _members(options, there)
@@ -165,7 +166,7 @@ def evaluate_members(words: Sequence[str], members: Sequence[Member]) -> int:
     for flag in ("--learner", "--compare", "--trains"):
         if any(word == flag or word.startswith(f"{flag}=") for word in words):
             raise UserError(f"{flag} is for classes: functions and digits are learned in one way each.")
-    options = parse(EvaluateMembersOptions, "evaluate", words)
+    options = parse(EvaluateMembersOptions, f"evaluate {words[0]}", words)
     numbers = (options.phase,) if options.phase else (3, 2, 1)
     path = next((p for n in numbers if (p := options.run / f"phase{n}.safetensors").exists()), None)
     if path is None:
@@ -187,6 +188,10 @@ def evaluate_members(words: Sequence[str], members: Sequence[Member]) -> int:
     results = (_functions if functions else _digits)(options, path)
     configs = [to_dict(one) for one in members]
     write_json(target, {"members": configs, "results": results, "phase": path.stem, "record": record()})
+    last = max(number for number, phase in enumerate(members[0].phases, 1) if phase.steps)
+    short = not options.phase and path.stem < f"phase{last}"
+    more = f"; the run has not come to the end of phase {last}" if short else ""
+    out.print(f"Measured at the end of phase {path.stem.removeprefix('phase')}{more}.")
     out.print(f"wrote {target}")
     return 0
 
@@ -224,8 +229,9 @@ def names_of(configs: Sequence[Member]) -> list[str]:
 def _error(cell: dict[str, Any]) -> str:
     if cell["mean"] is None:
         return "all runs diverged"
-    spread = "" if cell["ci95"] is None else f" ± {cell['ci95']:.3f}"
-    return f"{cell['mean']:.3f}{spread}" + (f" ({cell['diverged']} diverged)" if cell["diverged"] else "")
+    form = ".3f" if 1e-2 <= cell["mean"] < 1e5 else ".2g"
+    spread = "" if cell["ci95"] is None else f" ± {cell['ci95']:{form}}"
+    return f"{cell['mean']:{form}}{spread}" + (f" ({cell['diverged']} diverged)" if cell["diverged"] else "")
 
 
 def _digits(options: EvaluateMembersOptions, path: Path) -> list[dict[str, Any]]:

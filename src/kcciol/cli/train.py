@@ -51,8 +51,12 @@ def train(words: Sequence[str]) -> int:
     if not words or words[0].startswith("-"):
         out.print("usage: kcciol train PRESET [options]      (kcciol train PRESET --help shows every setting)\n")
         print_presets()
-        out.print("\nPRESET may also be a .toml file of the same shape, or the folder of a run.")
-        out.print("--out says where the run goes, --resume continues it, --start begins after a phase of another run.")
+        out.print(
+            "\nPRESET may also be a .toml file of the same shape, or the folder of a run. A setting that the file"
+        )
+        out.print("leaves out has its own default, not that of a preset.")
+        out.print("--out says where the run goes, --resume continues it; of classes, --start begins after a phase of")
+        out.print("another run.")
         out.print("Several GPUs: torchrun --nproc-per-node 4 -m kcciol train PRESET --trajectory.count 4")
         return 0 if {"-h", "--help"} & set(words) else 2
     folder = Path(words[0])
@@ -71,7 +75,7 @@ def train(words: Sequence[str]) -> int:
     before = start.config.representation
     if method is not None and method != before:
         start = dataclasses.replace(start, config=representations.with_method(start.config, method))
-    options = parse(TrainOptions, "train", words, start)
+    options = parse(TrainOptions, f"train {words[0]}", words, start)
     representations.check_label(options.config)
     path = options.out
     if path == TrainOptions.out:

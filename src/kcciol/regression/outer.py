@@ -21,7 +21,7 @@ from kcciol.together.step import with_constraint
 class MetaGradient:
     """Of each member."""
 
-    loss: Tensor  # (M,), the mean over the trajectories that stayed finite
+    loss: Tensor  # (M,), the mean over the trajectories that stayed finite; NaN where none did
     gradient: Tensor  # (M, length), with the constraint's; zero where that is not finite
     constraint: Tensor  # (M,)
     diverged: Tensor  # (M,), how many trajectories were left out
@@ -77,7 +77,8 @@ def meta_gradient(
             held, _ = _loss(net, leaf, batch, _shifted(start, found, finite), finite, shares)
         total, penalty = with_constraint(loss, leaf, mask, lam, held)
     gradient = torch.where(total.isfinite().all(1, keepdim=True), total, 0.0)
-    return MetaGradient(loss.detach(), gradient, penalty, ((alive == 0) | lost.view(members, count)).sum(1))
+    known = torch.where(alive.any(1), loss.detach(), torch.nan)
+    return MetaGradient(known, gradient, penalty, ((alive == 0) | lost.view(members, count)).sum(1))
 
 
 def _loss(

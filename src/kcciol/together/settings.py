@@ -28,8 +28,8 @@ class MemberConfig:
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**63, "seed", self.seed, "0 or more (and below 2^63)")
-        require(0 <= self.clamp < math.inf, "clamp", self.clamp, "0 or more")
-        require(0 <= self.clip < math.inf, "clip", self.clip, "0 or more")
+        require(0 <= self.clamp < math.inf, "clamp", self.clamp, "0 or more, and finite")
+        require(0 <= self.clip < math.inf, "clip", self.clip, "0 or more, and finite")
         require_phases(self.phases)
         require(not self.engine.tensorboard, "engine.tensorboard", True, "false: these runs keep metrics.jsonl only")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from kcciol.together.settings import MemberConfig
 from kcciol.together.step import BLOCK, MemberStep
 from kcciol.values import from_dict, to_dict
 
+MUCH = 0.5  # of a phase's steps; if more of them teach nothing, that is said
 PATIENCE = 100  # steps in a row from which nothing is learned, where a member retreats; then it is lost
 
 
@@ -145,8 +147,10 @@ def _train(kind: Kind, members: Sequence[MemberConfig], out: Path, resume: bool,
 
 def _run_phase(run: Run, number: int, resumed: State | None) -> None:
     """Algorithm 2, over and over."""
-    done = resumed.step if resumed is not None else 0
+    done, end = resumed.step if resumed is not None else 0, run.out / f"phase{number}.safetensors"
     if done == run.members[0].phases[number - 1].steps:
+        if not end.exists():
+            run.save(end, number, done, {"Theta": run.Theta})
         return
     fork = Fork.of(run.members, number)
     members, Theta = [run.members[i] for i in fork.firsts], run.Theta[fork.firsts]
@@ -165,6 +169,7 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
     execute = executor(step, step.state, step.counters, on_gpu and engine.graph)
     run.bar.start(number, done)
     window: list[Tensor] = []  # metrics (steps, metrics, M) since the last line
+    wasted, taken = torch.zeros(len(members), dtype=torch.int64), 0  # steps from which nothing was learned, of all
     while done < steps:
         periods = (BLOCK, engine.checkpoint_every, engine.log_every, 50 if on_gpu else 1)
         n = min(steps, *(done - done % period + period for period in periods)) - done
@@ -173,17 +178,18 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
         slot, done = done % BLOCK, done + n
         window.append(step.metrics[slot : slot + n].cpu())
         values = window[-1].mean(0)
+        for one in window[-1]:
+            bad = run.kind.lost(members, one)
+            wasted, in_vain, taken = wasted + bad, torch.where(bad, in_vain + 1, 0), taken + 1
         if members[0].retreat:  # which may take several steps
-            for one in window[-1]:
-                in_vain = torch.where(run.kind.lost(members, one), in_vain + 1, 0)
-            lost = in_vain >= PATIENCE
+            lost = (in_vain >= PATIENCE) | ((wasted == taken) & (done == steps))
         else:
             lost |= run.kind.lost(members, values)
         if bool(lost.all()):  # else the others go on, and those lost are found to be so when they are measured
             raise UserError(f"All trajectories of a run diverge in phase {number} near step {done}: lower its rates.")
-        run.bar.update(number, done, float(values[0][~lost].mean()))
+        run.bar.update(number, done, float(values[0][~lost].nanmean()))
         if done % engine.log_every == 0 or done == steps:
-            _log(run, number, done, torch.cat(window).mean(0)[:, fork.places])
+            _log(run, number, done, torch.cat(window).nanmean(0)[:, fork.places])
             window.clear()
         stopped = run.stop.signal_number
         if done % engine.checkpoint_every == 0 or done == steps or stopped is not None:
@@ -191,11 +197,15 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
                 raise UserError(f"Theta is no longer finite in phase {number} near step {done}: lower its rates.")
             run.Theta.copy_(Theta[fork.places])
             if done == steps:
-                run.save(run.out / f"phase{number}.safetensors", number, done, {"Theta": run.Theta})
+                run.save(end, number, done, {"Theta": run.Theta})
             every = {name: tensor[fork.places] for name, tensor in kept.items()}
             run.save(run.out / "checkpoint.safetensors", number, done, every)
         if stopped is not None:
             raise Stopped(stopped, f"Stopped in phase {number} after step {done}, and saved there.")
+    for one, share in zip(members, (wasted / max(taken, 1)).tolist(), strict=True):
+        if share > MUCH:
+            told = f"of seed {one.seed}, {share:.0%} of the steps of phase {number} taught nothing"
+            print(f"kcciol: {told}: lower its rates.", file=sys.stderr)
 
 
 def masks(net: Net, Theta: Tensor, members: Sequence[MemberConfig]) -> Tensor:
