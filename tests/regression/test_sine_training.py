@@ -134,7 +134,8 @@ def test_a_checkpoint_without_what_is_needed_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_that_retreats_is_resumed_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every third step diverged, of which the eleventh is one: what it goes back to is in the checkpoint."""
-    config = replace(TINY, retreat=True, phase1=replace(TINY.phase1, steps=20))
+    engine = replace(TINY.engine, log_every=4)
+    config = replace(TINY, retreat=True, phase1=replace(TINY.phase1, steps=20), engine=engine)
     plain = train([config], tmp_path / "plain", quiet=True)
     monkeypatch.setattr(MetaStep, "gone", lambda step, values: (step.step % 3 == 1).expand(1))
     whole = train([config], tmp_path / "whole", quiet=True)
@@ -149,6 +150,8 @@ def test_a_run_that_retreats_is_resumed_in_the_same_bits(tmp_path: Path, monkeyp
     train([config], tmp_path / "again", quiet=True)
     monkeypatch.setattr("kcciol.together.train.write", write)
     assert torch.equal(train([config], tmp_path / "ten", resume=True, quiet=True), whole)
+    lines, others = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "ten"))
+    assert lines == others  # the line of step 12, too
 
 
 def test_alpha_rises_at_the_beginning_of_phase_1() -> None:

@@ -366,6 +366,13 @@ def test_a_folder_without_results(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert [p.name for p in tmp_path.iterdir()] == ["results"]
 
 
+def test_a_folder_that_is_named_like_a_result_is_named(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, table1=table1())
+    (folder / "table6.json").mkdir()
+    (box,) = made(folder).all("aside", "warning")
+    assert "table6.json is left out: it cannot be read" in box.text
+
+
 def test_commits_are_short_and_named_once(tmp_path: Path) -> None:
     commits = "c7f6b6a9042a007c3e8739a771ce631c8c64f7b5", "c7f6b6a9042a", "0123456789ab+changes"
     tables = {f"table{i}": table1() | {"record": RECORD | {"commit": c}} for i, c in enumerate(commits, 1)}

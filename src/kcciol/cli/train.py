@@ -52,11 +52,10 @@ def train(words: Sequence[str]) -> int:
         out.print("usage: kcciol train PRESET [options]      (kcciol train PRESET --help shows every setting)\n")
         print_presets()
         out.print(
-            "\nPRESET may also be a .toml file of the same shape, or the folder of a run. A setting that the file"
+            "\nPRESET may also be a .toml file of the same shape, or the folder of a run. A setting that the file "
+            "leaves out has its own default, not that of a preset. --out says where the run goes, --resume continues "
+            "it; of classes, --start begins after a phase of another run."
         )
-        out.print("leaves out has its own default, not that of a preset.")
-        out.print("--out says where the run goes, --resume continues it; of classes, --start begins after a phase of")
-        out.print("another run.")
         out.print("Several GPUs: torchrun --nproc-per-node 4 -m kcciol train PRESET --trajectory.count 4")
         return 0 if {"-h", "--help"} & set(words) else 2
     folder = Path(words[0])

@@ -175,7 +175,7 @@ def _json_files(folder: Path) -> list[Path]:
         parts = re.findall(r"\d+|\D+", path.stem)
         return not path.stem.startswith("table"), [(int(p), "") if p.isdecimal() else (-1, p) for p in parts]
 
-    return sorted((p for p in folder.glob("*.json") if p.is_file()), key=order) if folder.is_dir() else []
+    return sorted((p for p in folder.glob("*.json") if p.is_file() or p.is_dir()), key=order) if folder.is_dir() else []
 
 
 def _take(path: Path, figure: bool, found: Results) -> None:

@@ -65,7 +65,7 @@ class State:
 
     phase: int
     step: int
-    tensors: dict[str, Tensor]  # Theta; while a phase runs also Adam's m and v, and perhaps mask and last
+    tensors: dict[str, Tensor]  # Theta; while a phase runs also Adam's m and v, and perhaps mask, last, window
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,8 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
     execute = executor(step, step.state, step.counters, on_gpu and engine.graph)
     run.bar.start(number, done)
     window: list[Tensor] = []  # metrics (steps, metrics, M) since the last line
+    if resumed is not None and "window" in resumed.tensors:
+        window.append(resumed.tensors["window"][fork.firsts].permute(1, 2, 0).cpu())
     wasted, taken = torch.zeros(len(members), dtype=torch.int64), 0  # steps from which nothing was learned, of all
     while done < steps:
         periods = (BLOCK, engine.checkpoint_every, engine.log_every, 50 if on_gpu else 1)
@@ -198,7 +200,8 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
             run.Theta.copy_(Theta[fork.places])
             if done == steps:
                 run.save(end, number, done, {"Theta": run.Theta})
-            every = {name: tensor[fork.places] for name, tensor in kept.items()}
+            since = {"window": torch.cat(window).permute(2, 0, 1)} if window else {}
+            every = {name: tensor[fork.places] for name, tensor in (kept | since).items()}
             run.save(run.out / "checkpoint.safetensors", number, done, every)
         if stopped is not None:
             raise Stopped(stopped, f"Stopped in phase {number} after step {done}, and saved there.")
