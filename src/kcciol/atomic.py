@@ -61,6 +61,10 @@ def replacing(path: Path) -> Iterator[Path]:
         with part.open("rb+") as file:
             os.fsync(file.fileno())  # the name must not come to disk before the contents
         part.replace(path)
+    except OSError as error:
+        if error.filename == str(part):  # which nobody has asked for
+            error.filename = str(path)
+        raise
     finally:
         part.unlink(missing_ok=True)
 

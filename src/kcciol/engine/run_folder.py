@@ -53,7 +53,9 @@ class RunFolder:
             with replacing(self.config) as beside:
                 beside.write_text(to_toml(config), encoding="utf-8")
         except OSError as error:
-            raise UserError(f"The run folder {self.path} cannot be written ({error}): choose another --out.") from None
+            raise UserError(
+                f"The run folder {self.path} cannot be written ({error.strerror}): choose another --out."
+            ) from None
 
     def reopen(self, config: Config) -> Checkpoint:
         """An existing run, to be continued with the same config; where the data lie and what computes may change."""

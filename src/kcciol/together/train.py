@@ -115,7 +115,10 @@ def train(kind: Kind, members: Sequence[MemberConfig], out: Path, resume: bool =
         raise UserError(f"{out} holds {strange[0]} but no members.json, a run of another kind: choose another folder.")
     if resume and not (out / "members.json").exists():
         raise UserError(f"There is no run in {out} to resume.")
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The run folder {out} cannot be written ({error.strerror}): choose another --out.") from None
     with held(out / ".lock") as mine:
         if not mine:
             raise Busy(f"Another process is training in {out}: wait for it, or stop it.")
