@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 import signal
@@ -12,10 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from kcciol.config import EngineConfig, MaskConfig, PhaseConfig
-from kcciol.engine.checkpoint import read, write
 from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
 from kcciol.regression import network
@@ -25,7 +22,7 @@ from kcciol.regression.network import Network
 from kcciol.regression.settings import RegressionConfig, SineConfig, WidthConfig
 from kcciol.regression.step import MetaStep
 from kcciol.regression.train import load, train
-from kcciol.together.step import MemberStep, clipped
+from kcciol.together.step import clipped
 from kcciol.together.train import Fork
 
 TINY = RegressionConfig(
@@ -52,139 +49,6 @@ def test_members_train_together_as_they_would_alone(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert all(len(line["loss"]) == 2 for line in lines)
     assert lines[-1]["constraint"][0] > 0
-
-
-class Scripted(MemberStep):
-    """A step whose gradient points uphill by one, and whose loss is no number at some steps."""
-
-    bad: tuple[int, ...] = ()
-    finite = False  # the loss, while the gradient is not
-
-    def gradient(self, time: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, list[Tensor]]:
-        fails = int(self.step) in self.bad
-        loss = torch.tensor([torch.nan if fails and not self.finite else 1.0, 1.0])
-        g = torch.stack([torch.full((4,), torch.nan if fails else 1.0), torch.ones(4)])
-        return g, [loss, torch.zeros(2), torch.zeros(2)]
-
-
-@pytest.mark.parametrize("finite", [False, True])
-def test_a_step_to_where_nothing_is_learned_is_taken_back(finite: bool) -> None:
-    members = [replace(TINY, retreat=True), replace(OTHER, retreat=True)]
-    step, courses = Scripted(members, 1, torch.zeros(2, 4), None), []
-    step.bad, step.finite = (3, 4), finite
-    for _ in range(6):
-        courses.append(step.Theta.clone())
-        step()
-    courses.append(step.Theta.clone())
-    assert all(bool((later[1] < before[1]).all()) for before, later in itertools.pairwise(courses))  # it never fails
-    first = [course[0] for course in courses]
-    assert torch.equal(first[2], first[4])  # step 3 failed where step 2 had led to
-    assert torch.equal(first[4], first[5])  # and so did step 4, there
-    assert bool((first[5] > first[6]).all())
-    assert bool(((first[5] - first[6]) < 0.5 * (courses[5][1] - courses[6][1])).all())  # from a standstill
-    assert bool(step.v.isfinite().all())
-    still = Scripted([replace(m, retreat=False) for m in members], 1, torch.zeros(2, 4), None)
-    still.bad = (3,)
-    for _ in range(5):
-        still()
-    assert bool(still.Theta[0].isnan().all())
-    assert set(step.saved) - set(still.saved) == {"last"}
-
-
-def diverging(monkeypatch: pytest.MonkeyPatch, steps: set[tuple[int, int]]) -> None:
-    """As if all trajectories of these members diverged at these steps."""
-    real = MetaStep.gradient
-
-    def gradient(step: MetaStep, *inputs: Any) -> tuple[Tensor, list[Tensor]]:
-        g, values = real(step, *inputs)
-        bad = torch.tensor([(member, int(step.step)) in steps for member in range(len(g))])
-        return torch.where(bad[:, None], 0.0, g), [*values[:2], torch.where(bad, 1.0, values[2])]
-
-    monkeypatch.setattr(MetaStep, "gradient", gradient)
-
-
-def test_training_goes_on_where_members_retreat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two = (replace(m, retreat=True) for m in (TINY, OTHER))
-    diverging(monkeypatch, {(0, 2), (1, 4), (1, 5)})  # each of them now and then
-    train([one, two], tmp_path / "both", quiet=True)
-    lines = [json.loads(line) for line in (tmp_path / "both" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["diverged"] for line in lines[:3]] == [[0, 0], [0.5, 0], [0, 1]]
-    with pytest.raises(UserError, match="All trajectories of a run diverge"):
-        train([TINY, OTHER], tmp_path / "stays", quiet=True)  # there they are taken as lost
-
-
-def test_training_ends_where_retreating_does_not_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcciol.together.train.PATIENCE", 3)
-    one, two = (replace(m, retreat=True) for m in (TINY, OTHER))
-    diverging(monkeypatch, {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (1, 4)})
-    with pytest.raises(UserError, match="diverge in phase 1 near step 4"):
-        train([one], tmp_path / "one", quiet=True)
-    train([one, two], tmp_path / "both", quiet=True)  # while the one is lost, the other is not yet
-
-
-def test_a_checkpoint_without_what_is_needed_is_refused(tmp_path: Path) -> None:
-    config = replace(TINY, retreat=True)
-    train([config], tmp_path, quiet=True)
-    path = tmp_path / "checkpoint.safetensors"
-    meta, tensors = read(path)
-    write(path, meta | {"step": 2}, {name: t for name, t in tensors.items() if name != "last"})
-    with pytest.raises(UserError, match="holds no last"):
-        train([config], tmp_path, resume=True, quiet=True)
-
-
-def test_a_run_that_retreats_is_resumed_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if every third step diverged, of which the eleventh is one: what it goes back to is in the checkpoint."""
-    engine = replace(TINY.engine, log_every=4)
-    config = replace(TINY, retreat=True, phase1=replace(TINY.phase1, steps=20), engine=engine)
-    plain = train([config], tmp_path / "plain", quiet=True)
-    monkeypatch.setattr(MetaStep, "gone", lambda step, values: (step.step % 3 == 1).expand(1))
-    whole = train([config], tmp_path / "whole", quiet=True)
-    assert not torch.equal(plain, whole)
-
-    def and_keep(path: Path, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        write(path, meta, tensors)
-        if (meta["phase"], meta["step"]) == (1, 10):
-            shutil.copytree(tmp_path / "again", tmp_path / "ten")
-
-    monkeypatch.setattr("kcciol.together.train.write", and_keep)
-    train([config], tmp_path / "again", quiet=True)
-    monkeypatch.setattr("kcciol.together.train.write", write)
-    assert torch.equal(train([config], tmp_path / "ten", resume=True, quiet=True), whole)
-    lines, others = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "ten"))
-    assert lines == others  # the line of step 12, too
-
-
-def test_alpha_rises_at_the_beginning_of_phase_1() -> None:
-    net = Network(TINY.net, TINY.sine.slots + 1)
-    members = [replace(TINY, rise=4), TINY]
-    tables = [MetaStep(net, members, n, torch.stack([net.init(0)] * 2)).alphas[:7] for n in (1, 2)]
-    torch.testing.assert_close(tables[0][:, 0], 0.02 * torch.tensor([0.1, 0.325, 0.55, 0.775, 1, 1, 1]))
-    torch.testing.assert_close(tables[0][:, 1], torch.full((7,), 0.02))
-    torch.testing.assert_close(tables[1], torch.full((7, 2), 0.02)[: len(tables[1])])
-
-
-def test_a_step_takes_the_alpha_that_has_risen_so_far() -> None:
-    net = Network(TINY.net, TINY.sine.slots + 1)
-    slow = replace(TINY, phase1=replace(TINY.phase1, alpha=0.002))
-    ends = []
-    for members in ([replace(TINY, rise=4), TINY], [slow, TINY]):
-        step = MetaStep(net, members, 1, torch.stack([net.init(0)] * 2))
-        step()
-        ends.append(step.Theta)
-    assert torch.equal(*ends)
-    assert not torch.equal(ends[0][0], ends[0][1])
-
-
-def test_members_may_differ_in_how_alpha_rises_and_not_in_whether_they_retreat(tmp_path: Path) -> None:
-    train([TINY, replace(TINY, rise=4)], tmp_path / "rise", quiet=True)
-    with pytest.raises(UserError, match="may differ in"):
-        train([TINY, replace(TINY, retreat=True)], tmp_path / "retreat", quiet=True)
-
-
-def test_gone_is_where_all_trajectories_diverge() -> None:
-    net = Network(TINY.net, TINY.sine.slots + 1)
-    step = MetaStep(net, [TINY, OTHER], 1, torch.stack([net.init(0)] * 2))
-    assert step.gone([torch.zeros(2), torch.zeros(2), torch.tensor([1.0, 0.5])]).tolist() == [True, False]
 
 
 def test_members_that_are_alike_so_far_take_their_steps_as_one(tmp_path: Path) -> None:
@@ -423,32 +287,6 @@ def test_beta_falls_at_the_milestones_of_phase_1_only() -> None:
     steps = [MetaStep(net, [config], number, net.init(0)[None]) for number in (1, 2)]
     assert steps[0].rates[:, 0].tolist() == [1.0, 0.5, 0.5, 0.25]
     assert set(steps[1].rates[:, 0].tolist()) == {steps[1].rates[0, 0].item()}
-
-
-def test_a_phase_from_which_nothing_was_learned_ends_in_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one, two = (replace(m, retreat=True) for m in (TINY, OTHER))
-    diverging(monkeypatch, {(0, step) for step in range(7)})
-    with pytest.raises(UserError, match="diverge in phase 1 near step 7"):
-        train([one], tmp_path / "one", quiet=True)
-    train([one, two], tmp_path / "both", quiet=True)
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
-        f"kcciol: of seed 3, {share} of the steps of phase {n} taught nothing: lower its rates."
-        for n, share in ((1, "100%"), (2, "100%"), (3, "100%"))
-    ]
-
-
-def test_a_loss_that_no_trajectory_has_is_not_zero(tmp_path: Path) -> None:
-    wild = replace(TINY, phase1=replace(TINY.phase1, alpha=1e30))
-    with pytest.raises(UserError, match="diverge in phase 1"):
-        train([wild], tmp_path / "one", quiet=True)
-    train([wild, OTHER], tmp_path / "both", quiet=True)
-    line = json.loads((tmp_path / "both" / "metrics.jsonl").read_text().splitlines()[0])
-    assert line["loss"][0] is None
-    assert line["loss"][1] > 0
-    assert line["diverged"] == [1.0, 0.0]
 
 
 def test_the_end_of_a_run_is_written_again_where_it_is_missing(tmp_path: Path) -> None:

@@ -46,16 +46,12 @@ class RunFolder:
             )
         if self.metrics.exists() or any(self.phase(number).exists() for number in (1, 2, 3)):
             raise UserError(f"{self.path} holds files of a run, but no config.toml: choose another --out.")
-        try:
+        with writable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.path / "record.json", record())
             start.save(self.checkpoint)
             with replacing(self.config) as beside:
                 beside.write_text(to_toml(config), encoding="utf-8")
-        except OSError as error:
-            raise UserError(
-                f"The run folder {self.path} cannot be written ({error.strerror}): choose another --out."
-            ) from None
 
     def reopen(self, config: Config) -> Checkpoint:
         """An existing run, to be continued with the same config; where the data lie and what computes may change."""
@@ -122,6 +118,15 @@ class RunFolder:
                 write(values, before + step)
 
         return log
+
+
+@contextlib.contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """Refuse a run folder that what the block writes cannot go into."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"The run folder {path} cannot be written ({error.strerror}): choose another --out.") from None
 
 
 def rewind(metrics: Path, phase: int, step: int) -> None:

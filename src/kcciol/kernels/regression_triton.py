@@ -219,11 +219,6 @@ def precision(exact: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def copied(W: Sequence[Layer]) -> list[Layer]:
-    """Copies that lie in memory row by row, as the kernels read them; a plain clone of a transposed one would not."""
-    return [tuple(t.clone(memory_format=torch.contiguous_format) for t in layer) for layer in W]  # type: ignore[misc]
-
-
 def block_steps(T: int, n: int) -> int:
     """Steps that W1 is left alone for."""
     return next(k for k in BLOCKS if T % k == 0 and (k == 1 or k * n <= WIDEST))
@@ -242,10 +237,11 @@ def _learned(
     h, each = W[0][0].shape[1], T // times
     steps = block_steps(each, n)
     count = T // steps
-    (w1, b1), (start2, b2), (start3, start_b3) = copied(W)
+    by_row = torch.contiguous_format  # as the kernels read them; a plain clone of a transposed one would not be
+    w1, b1, b2 = (t.clone(memory_format=by_row) for t in (*W[0], W[1][1]))
     slots, moves, w2_slots, w3_slots = (T, T, T + 1, T + 1) if keep else (1, steps, 1, 2)
     w2, w3, b3 = z.new_empty(copies, w2_slots, h, h), z.new_empty(copies, w3_slots, h), z.new_empty(copies, w3_slots)
-    w2[:, 0], w3[:, 0], b3[:, 0] = start2, start3[:, 0], start_b3[:, 0]
+    w2[:, 0], w3[:, 0], b3[:, 0] = W[1][0], W[2][0][:, 0], W[2][1][:, 0]
     parts = triton.cdiv(h, APPLY.units)
     answers = z.new_empty(copies, parts, n)
     h1, h2 = (z.new_empty(copies, slots, n, h) for _ in range(2))

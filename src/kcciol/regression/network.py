@@ -44,14 +44,12 @@ class Network:
 
     def layers(self, Theta: Tensor, part: str) -> list[Layer]:
         """The layers of "theta" or "W" as views of Theta (M, length)."""
-        layout = self.layout
-        begins = [*layout.offsets.values(), layout.length]
-        flat = torch.split(
-            Theta, [b - a for a, b in itertools.pairwise(begins)], 1
-        )  # whose derivative is one operation
+        begins = [*self.layout.offsets.values(), self.layout.length]
+        room = [b - a for a, b in itertools.pairwise(begins)]
+        flat = torch.split(Theta, room, 1)  # the derivative of all these views is one operation
         views = [
             t[:, : math.prod(shape)].view(len(Theta), *shape)
-            for t, (name, shape) in zip(flat, layout.shapes.items(), strict=True)
+            for t, (name, shape) in zip(flat, self.layout.shapes.items(), strict=True)
             if name.startswith(f"{part}.")
         ]
         return list(zip(views[::2], views[1::2], strict=True))

@@ -24,17 +24,15 @@ from kcciol.engine.checkpoint import read, write
 from kcciol.engine.execute import executor, pick_device, set_precision
 from kcciol.engine.progress import TrainingBar
 from kcciol.engine.record import record
-from kcciol.engine.run_folder import rewind
+from kcciol.engine.run_folder import rewind, writable
 from kcciol.engine.stop import Stopped, StopRequest, watch_signals
 from kcciol.errors import Busy, UserError
 from kcciol.meta.mask import get_mask
 from kcciol.nets.layout import Layout
 from kcciol.together.settings import MemberConfig
 from kcciol.together.step import BLOCK, MemberStep
+from kcciol.together.watch import Fails, Watch
 from kcciol.values import from_dict, to_dict
-
-MUCH = 0.5  # of a phase's steps; if more of them teach nothing, that is said
-PATIENCE = 100  # steps in a row from which nothing is learned, where a member retreats; then it is lost
 
 
 class Net(Protocol):
@@ -55,8 +53,8 @@ class Kind:
     metrics: tuple[str, ...]
     free: tuple[str, ...] = ()
     """Settings in which members may differ, besides seed, mask and the phases' rates, gamma and lambda."""
-    lost: Callable[[Sequence[Any], Tensor], Tensor] = lambda members, values: values[0].isnan()
-    """Whether the mean metrics (metrics, M) of some steps say that a member learns nothing any more, (M,)."""
+    lost: Fails = lambda members, values: values[0].isnan()
+    """Whether the metrics (metrics, M) of a step, or their mean over some, say that a member learns nothing, (M,)."""
 
 
 @dataclass
@@ -115,10 +113,8 @@ def train(kind: Kind, members: Sequence[MemberConfig], out: Path, resume: bool =
         raise UserError(f"{out} holds {strange[0]} but no members.json, a run of another kind: choose another folder.")
     if resume and not (out / "members.json").exists():
         raise UserError(f"There is no run in {out} to resume.")
-    try:
+    with writable(out):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"The run folder {out} cannot be written ({error.strerror}): choose another --out.") from None
     with held(out / ".lock") as mine:
         if not mine:
             raise Busy(f"Another process is training in {out}: wait for it, or stop it.")
@@ -158,8 +154,7 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
     fork = Fork.of(run.members, number)
     members, Theta = [run.members[i] for i in fork.firsts], run.Theta[fork.firsts]
     engine, steps = members[0].engine, members[0].phases[number - 1].steps
-    lost, in_vain = torch.zeros(len(members), dtype=torch.bool), torch.zeros(len(members), dtype=torch.int64)
-    on_gpu = Theta.is_cuda
+    watch, on_gpu = Watch(members, run.kind.lost), Theta.is_cuda
     mask = masks(run.net, Theta, members) if any(m.phases[number - 1].lam for m in members) else None
     step = run.kind.step(run.net, members, number, Theta, mask)
     kept = step.saved | ({} if mask is None else {"mask": mask})
@@ -174,7 +169,6 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
     window: list[Tensor] = []  # metrics (steps, metrics, M) since the last line
     if resumed is not None and "window" in resumed.tensors:
         window.append(resumed.tensors["window"][fork.firsts].permute(1, 2, 0).cpu())
-    wasted, taken = torch.zeros(len(members), dtype=torch.int64), 0  # steps from which nothing was learned, of all
     while done < steps:
         periods = (BLOCK, engine.checkpoint_every, engine.log_every, 50 if on_gpu else 1)
         n = min(steps, *(done - done % period + period for period in periods)) - done
@@ -182,17 +176,10 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
             execute()
         slot, done = done % BLOCK, done + n
         window.append(step.metrics[slot : slot + n].cpu())
-        values = window[-1].mean(0)
-        for one in window[-1]:
-            bad = run.kind.lost(members, one)
-            wasted, in_vain, taken = wasted + bad, torch.where(bad, in_vain + 1, 0), taken + 1
-        if members[0].retreat:  # which may take several steps
-            lost = (in_vain >= PATIENCE) | ((wasted == taken) & (done == steps))
-        else:
-            lost |= run.kind.lost(members, values)
-        if bool(lost.all()):  # else the others go on, and those lost are found to be so when they are measured
+        watch.see(window[-1], last=done == steps)
+        if bool(watch.lost.all()):  # else the others go on, and those lost are found to be so when they are measured
             raise UserError(f"All trajectories of a run diverge in phase {number} near step {done}: lower its rates.")
-        run.bar.update(number, done, float(values[0][~lost].nanmean()))
+        run.bar.update(number, done, float(window[-1][:, 0, ~watch.lost].nanmean()))
         if done % engine.log_every == 0 or done == steps:
             _log(run, number, done, torch.cat(window).nanmean(0)[:, fork.places])
             window.clear()
@@ -208,10 +195,8 @@ def _run_phase(run: Run, number: int, resumed: State | None) -> None:
             run.save(run.out / "checkpoint.safetensors", number, done, every)
         if stopped is not None:
             raise Stopped(stopped, f"Stopped in phase {number} after step {done}, and saved there.")
-    for one, share in zip(members, (wasted / max(taken, 1)).tolist(), strict=True):
-        if share > MUCH:
-            told = f"of seed {one.seed}, {share:.0%} of the steps of phase {number} taught nothing"
-            print(f"kcciol: {told}: lower its rates.", file=sys.stderr)
+    for sentence in watch.sentences(number):
+        print(f"kcciol: {sentence}", file=sys.stderr)
 
 
 def masks(net: Net, Theta: Tensor, members: Sequence[MemberConfig]) -> Tensor:
