@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import torch
-
-from kcciol.evaluation.metrics import summarize
+from kcciol.report.pairs import SEEDS
+from kcciol.report.pairs import gap as gap_of
 
 Cell = dict[str, Any]
 Rows = dict[str, dict[str, Cell]]
@@ -18,7 +17,6 @@ STARTS = ["scratch", "standard", "pretraining", "oml", "kcciol", "pixels", "untr
 SAME_AS = [("maml-rep-same", "maml-rep-first"), ("maml-rep-same", "maml-rep"), ("mrcl-same", "mrcl-first")]
 SAME_AS += [("oml-same", "oml")]
 EARLIER = ("pretrained", "srnn", "mrcl-first", "mrcl", "maml-rep-first", "maml-rep", "oml-first", "oml", "anml")
-SEEDS = 3  # with fewer, their spread says next to nothing
 FEW = " †"  # marks what rests on fewer
 
 
@@ -34,33 +32,17 @@ def shown(cell: Cell | None) -> str:
 
 
 def difference(a: Cell, b: Cell) -> tuple[float, float]:
-    """a - b and half of its 95 % interval: of the seeds that both have, over the seeds where there are three, else over
-    their streams, each with its like; against the paper, from the spread of both."""
-    ours, theirs = streams(a), streams(b)
-    seeds = shared(a, b)
-    if not seeds:
+    """a - b and half of its 95 % interval: on streams that both have; against the paper, from the spread of both."""
+    found = gap_of(a, b)
+    if found is None:
         return float(a["mean"]) - float(b["mean"]), math.hypot(half(a), half(b))
-    gaps = torch.tensor([[x - y for x, y in zip(ours[s], theirs[s], strict=True)] for s in seeds])
-    found = summarize(gaps.mean(1) if len(seeds) >= SEEDS else gaps.flatten())
-    return float(gaps.mean()), found.ci95 or 0.0
-
-
-def shared(a: Cell, b: Cell) -> list[int]:
-    """The seeds that both have."""
-    ours, theirs = streams(a), streams(b)
-    return [seed for seed in ours if seed in theirs and len(ours[seed]) == len(theirs[seed])]
+    return found.mean, found.half
 
 
 def few(pairs: Iterable[tuple[Cell, Cell]]) -> str:
     """A mark where two columns are compared on less than three seeds, and so on these alone."""
-    return FEW if any(0 < len(shared(a, b)) < SEEDS for a, b in pairs) else ""
-
-
-def streams(cell: Cell) -> dict[int, list[float]]:
-    """The accuracies of each seed."""
-    seeds, flat = cell.get("seeds", []), cell.get("by_trajectory", [])
-    size = len(flat) // max(1, len(seeds))
-    return {seed: flat[i * size : (i + 1) * size] for i, seed in enumerate(seeds)}
+    gaps = (gap_of(a, b) for a, b in pairs)
+    return FEW if any(found is not None and len(found.by_seed) < SEEDS for found in gaps) else ""
 
 
 def differs(a: Cell, b: Cell) -> float:

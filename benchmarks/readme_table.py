@@ -1,5 +1,5 @@
 """Put the tables of `results/` between the markers in the README and the docs: numbers are read, never typed. Also draw
-the README's picture.
+the README's picture and write results/report.html.
 
 python benchmarks/readme_table.py            write them
 python benchmarks/readme_table.py --check    say whether they are up to date (exit code 1 when not)
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kcciol.config import preset, presets
+from kcciol.report.page import page
 from kcciol.report.read import read
 from kcciol.report.summary import digest, markdown, picture
 from kcciol.values import to_dict
@@ -212,6 +213,12 @@ def main() -> int:
         if "--check" not in sys.argv:
             picture(results, drawn)
         print(f"docs/results.png: {'out of date' if '--check' in sys.argv else 'drawn'}")
+    made, content = ROOT / "results" / "report.html", page(results)[0].encode()
+    if not made.exists() or made.read_bytes() != content:
+        stale += 1
+        if "--check" not in sys.argv:
+            made.write_bytes(content)
+        print(f"results/report.html: {'out of date' if '--check' in sys.argv else 'written'}")
     return 1 if stale and "--check" in sys.argv else 0
 
 

@@ -37,9 +37,9 @@ def test_the_first_and_the_last_row_that_both_have(tmp_path: Path) -> None:
     assert found.splitlines() == [
         "|  |  | paper, printed | `kcciol` | `kcciol-phase1` | `control` |",
         "| --- | --- | --- | --- | --- | --- |",
-        "| Omniglot, accuracy % on held-out images | 10 classes | 95.4 | 96.5 ± 0.5 |  | 96.2 ± 0.5 |",
-        "| a \\| b &lt;i>, accuracy % | 6 classes | 49.4 | 60.0 ± 0.5 | 57.1 |  |",
-        "|  | 20 classes | 29.7 | 38.0 ± 0.5 |  | 24.5 ± 0.5 |",
+        "| Omniglot, accuracy % on held-out images | classes: 10 | 95.4 | 96.5 ± 0.5 |  | 96.2 ± 0.5 |",
+        "| a \\| b &lt;i>, accuracy % | classes: 6 | 49.4 | 60.0 ± 0.5 | 57.1 |  |",
+        "|  | classes: 20 | 29.7 | 38.0 ± 0.5 |  | 24.5 ± 0.5 |",
         "",
         "(± is the 95 % interval over streams; trained representations of `kcciol`: Omniglot 2, a \\| b &lt;i> 1.)",
     ]
@@ -49,14 +49,14 @@ def test_rows_are_taken_in_order(tmp_path: Path) -> None:
     rows = {n: {"kcciol": cell(float(n)), "paper: kcciol": printed(1.0)} for n in ("2", "10", "1", "4", "3")}
     table = {"title": "Sine, ten", "axis": "tasks", "metric": "error", "lower_is_better": True, "rows": rows}
     lines = markdown(read(folder(tmp_path, table4=table))).splitlines()[2:5]
-    assert [line.split("|")[2].strip() for line in lines] == ["1 tasks", "3 tasks", "10 tasks"]
+    assert [line.split("|")[2].strip() for line in lines] == ["tasks: 1", "tasks: 3", "tasks: 10"]
     assert lines[0].startswith("| Sine, error (lower is better) |")
 
 
 def test_small_errors_keep_their_digits(tmp_path: Path) -> None:
     rows = {"1": {"kcciol": cell(0.0712, 0.01), "paper: kcciol": printed(0.08)}}
     table = {"title": "Sine", "axis": "tasks", "metric": "mean squared error", "rows": rows}
-    assert "| Sine, mean squared error | 1 tasks | 0.08 | 0.071 ± 0.010 |" in markdown(
+    assert "| Sine, mean squared error | tasks: 1 | 0.08 | 0.071 ± 0.010 |" in markdown(
         read(folder(tmp_path, table4=table))
     )
 

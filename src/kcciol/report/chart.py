@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kcciol.report.markup import Html, el
@@ -14,6 +14,7 @@ WIDTH, HEIGHT = 280.0, 176.0
 LEFT, RIGHT, TOP, BOTTOM = 38.0, 14.0, 10.0, 24.0
 DIGIT = 6.5  # how wide one is
 SPREAD = 20.0  # rows that differ by more than so many times are laid out by their logarithm
+DEEP = 100.0  # and so are errors
 Points = list[tuple[float, Cell]]
 
 
@@ -25,18 +26,23 @@ class Scale:
     low: float
     high: float
     step: float
+    """From one line to the next; of a logarithmic scale from one power of ten to the next."""
+    log: bool = False
 
     def y(self, value: float) -> float:
+        if self.log:
+            value = math.log10(value) if value > 0 else self.low
         share = min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
         return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
     def ticks(self) -> list[float]:
-        return [self.low + i * self.step for i in range(round((self.high - self.low) / self.step) + 1)]
+        places = [self.low + i * self.step for i in range(round((self.high - self.low) / self.step) + 1)]
+        return [10.0**place for place in places] if self.log else places
 
 
-def charts(grid: Grid, columns: Sequence[str], digits: int) -> Html:
+def charts(grid: Grid, columns: Sequence[str], digits: int, lower: bool) -> Html:
     """One chart for each column; nothing when the rows are not numbers, or fewer than two."""
-    scale = scale_of(grid, columns)
+    scale = scale_of(grid, columns, lower)
     if scale is None:
         return Html("")
     panels = [
@@ -46,22 +52,51 @@ def charts(grid: Grid, columns: Sequence[str], digits: int) -> Html:
     return el("div", *panels, class_="panels")
 
 
-def scale_of(grid: Grid, columns: Sequence[str]) -> Scale | None:
-    """From zero, or below it, to a round number above all that is drawn."""
-    values = numeric(grid)
-    wanted = {*columns, *(PAPER + c for c in columns)}
-    shown = [cell.mean for cells in grid.rows.values() for column, cell in cells.items() if column in wanted]
-    means = [mean for mean in shown if math.isfinite(mean)]
+def overlay(grid: Grid, columns: Mapping[str, str], digits: int, lower: bool) -> Html:
+    """Several columns, by the class of their lines, in one chart; nothing where there is none to draw."""
+    scale = scale_of(grid, list(columns), lower)
+    if scale is None:
+        return Html("")
+    drawn = _frame(scale)
+    for column, kind in columns.items():
+        points = _points(grid, column, scale)
+        drawn.append(_line(points, scale, kind))
+        drawn += [_dot(x, scale.y(c.mean), kind, f"{column} {number(c, digits)}") for x, c in points]
+    label = "lines of " + ", ".join(columns)
+    return el("svg", *drawn, viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}", role="img", aria_label=label)
+
+
+def scale_of(grid: Grid, columns: Sequence[str], lower: bool) -> Scale | None:
+    """From zero, or below it, to a round number above all that is drawn; errors that differ much by powers of ten."""
+    values, means = numeric(grid), _means(grid, columns)
     if not means or len(set(values.values())) < 2:
         return None
     if spread_out(grid):
         values = {row: math.log(v) for row, v in values.items()}
     first, last = min(values.values()), max(values.values())
-    low, high = min(0.0, *means), max(0.0, *means)
-    step = _round_step((high - low) / 4)
-    low, high = (math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step)
     x = {row: LEFT + (v - first) / (last - first) * (WIDTH - LEFT - RIGHT) for row, v in values.items()}
-    return Scale(dict(sorted(x.items(), key=lambda item: item[1])), low, max(high, low + step), step)
+    x = dict(sorted(x.items(), key=lambda item: item[1]))
+    if by_powers(grid, columns, lower):
+        bottom, top = math.floor(math.log10(min(means))), math.ceil(math.log10(max(means)))
+        step = math.ceil((top - bottom) / 6)
+        return Scale(x, bottom, bottom + step * math.ceil((top - bottom) / step), step, log=True)
+    low, high = min(0.0, *means), max(0.0, *means)
+    between = _round_step((high - low) / 4)
+    low, high = (math.floor(low / between + 1e-9) * between, math.ceil(high / between - 1e-9) * between)
+    return Scale(x, low, max(high, low + between), between)
+
+
+def by_powers(grid: Grid, columns: Sequence[str], lower: bool) -> bool:
+    """Whether errors are drawn by their logarithm: of those that lie far apart the small ones would all look like 0."""
+    means = _means(grid, columns)
+    return lower and bool(means) and min(means) > 0 and max(means) / min(means) > DEEP
+
+
+def _means(grid: Grid, columns: Sequence[str]) -> list[float]:
+    """All that is drawn, the paper's too."""
+    wanted = {*columns, *(PAPER + c for c in columns)}
+    shown = (cell.mean for cells in grid.rows.values() for column, cell in cells.items() if column in wanted)
+    return [mean for mean in shown if math.isfinite(mean)]
 
 
 def numeric(grid: Grid) -> dict[str, float]:
@@ -113,7 +148,7 @@ def _frame(scale: Scale) -> list[Html]:
     for tick in scale.ticks():
         y = f"{scale.y(tick):.1f}"
         drawn.append(el("line", x1=f"{LEFT:g}", x2=f"{WIDTH - RIGHT:g}", y1=y, y2=y, class_="grid"))
-        drawn.append(el("text", f"{tick:g}", x=f"{LEFT - 6:g}", y=f"{scale.y(tick) + 4:.1f}", text_anchor="end"))
+        drawn.append(el("text", f"{tick:.4g}", x=f"{LEFT - 6:g}", y=f"{scale.y(tick) + 4:.1f}", text_anchor="end"))
     names = list(scale.x.items())
     last, free = names[-1], -math.inf
     for row, x in names:  # the last is always shown, so others must leave it room

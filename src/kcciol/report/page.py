@@ -9,9 +9,11 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
+from kcciol.report import consolidation
+from kcciol.report.figure import numbers
 from kcciol.report.markup import Html, el, join
 from kcciol.report.read import Figure, Other, Results, Table
-from kcciol.report.table import MARKS, flatten, heading, how_measured, section, tally, words_of
+from kcciol.report.table import MARKS, aimed, flatten, heading, how_measured, section, tally, words_of
 from kcciol.report.words import duration, some, spoken
 
 ABOUT = (
@@ -22,12 +24,15 @@ PAPER_TITLE = "Knowledge Consolidation based Class Incremental Online Learning w
 PAPER_LINK = "https://arxiv.org/abs/2106.06795"
 PAPER_TABLES = 7
 SHORT = re.compile(r"\b([0-9a-f]{7})[0-9a-f]+")  # of a commit
+CONSOLIDATION = "what-consolidation-adds"
+FEW = 3  # columns that are counted one by one
 ROOM = 4 * 2**20  # bytes of images and files in the page, so that all of it stays under 5 MiB
 
 
 def page(results: Results) -> tuple[str, list[str]]:
     """The whole page, and its warnings; the same results give the same bytes."""
     anchors = _anchors([*(t.name for t in results.tables), *(f"figure-{f.name}" for f in results.figures)])
+    added = consolidation.section(results.tables, CONSOLIDATION)
     tables = list(zip(results.tables, anchors, strict=False))
     figures = list(zip(results.figures, anchors[len(tables) :], strict=True))
     room = _Room(ROOM)
@@ -38,8 +43,8 @@ def page(results: Results) -> tuple[str, list[str]]:
         _header(results),
         _warnings(warnings),
         _summary(results.tables, tables),
-        _contents(tables, figures, bool(others)),
-        el("main", *(section(table, anchor) for table, anchor in tables), *shown, _others(others)),
+        _contents(tables, figures, bool(added), bool(others)),
+        el("main", added, *(section(table, anchor) for table, anchor in tables), *shown, _others(others)),
     ]
     return _document(body), warnings
 
@@ -130,8 +135,10 @@ def _summary(tables: list[Table], anchored: list[tuple[Table, str]]) -> Html:
     cards = [_card(table, anchor) for table, anchor in anchored]
     seconds = device_seconds(tables)
     if seconds:
-        big = el("p", duration(seconds), class_="big")
-        cards.append(el("div", el("h2", "Device time"), big, el("p", "for all tables together"), class_="card"))
+        logged = ", ".join(heading(table.name) for table in tables if table.about.get("device_seconds"))
+        big = el("p", duration(seconds), el("small", " logged"), class_="big")
+        said = f"{logged}; calls that wrote no table are not in it"
+        cards.append(el("div", el("h2", "Device time"), el("p", said, class_="name"), big, class_="card"))
     if not cards:
         return Html("")
     keys = [("reached", "as good as the paper or better"), ("within", "worse, but within our 95 % interval")]
@@ -146,19 +153,26 @@ def _summary(tables: list[Table], anchored: list[tuple[Table, str]]) -> Html:
 
 
 def _card(table: Table, anchor: str) -> Html:
-    found = tally(table)
-    total = sum(found.values())
-    kinds = [kind for kind in (*MARKS, "unmeasured") if found[kind]]
-    if total:
-        big = el("p", f"{found['reached']} of {total}", el("small", " reached"), class_="big")
-        bar = el("div", *(el("i", class_=kind, style=f"flex-grow:{found[kind]}") for kind in kinds), class_="bar")
-        said = join((_count(found[kind], kind, table.lower) for kind in kinds), " ")
-    else:
+    columns = aimed(table)
+    if not tally(table):
         count = sum(1 for grid in table.grids for _ in grid.own())
-        big, bar = el("p", str(count), el("small", " cells"), class_="big"), Html("")
-        said = join(["measured; the paper has no counterpart"])
+        big = el("p", str(count), el("small", " cells"), class_="big")
+        parts = [big, el("p", "measured; the paper has no counterpart")]
+    elif 1 < len(columns) <= FEW:
+        parts = [part for column in columns for part in _fared(table, [column], column)]
+    else:
+        parts = _fared(table, columns, "reached")
     title = el("h2", el("a", heading(table.name), href=f"#{anchor}"))
-    return el("div", title, el("p", table.title, class_="name"), big, bar, el("p", said), class_="card")
+    return el("div", title, el("p", table.title, class_="name"), *parts, class_="card")
+
+
+def _fared(table: Table, columns: list[str], name: str) -> list[Html]:
+    """How many of the printed numbers of some columns were reached."""
+    found = tally(table, columns)
+    kinds = [kind for kind in (*MARKS, "unmeasured") if found[kind]]
+    big = el("p", f"{found['reached']} of {sum(found.values())}", el("small", f" {name}"), class_="big")
+    bar = el("div", *(el("i", class_=kind, style=f"flex-grow:{found[kind]}") for kind in kinds), class_="bar")
+    return [big, bar, el("p", join((_count(found[kind], kind, table.lower) for kind in kinds), " "))]
 
 
 def _count(count: int, kind: str, lower: bool) -> Html:
@@ -168,8 +182,9 @@ def _count(count: int, kind: str, lower: bool) -> Html:
     return el("span", f"{MARKS.get(kind, '·')} {count}", word, class_=f"chip {kind}", title=f"{count} {words}")
 
 
-def _contents(tables: list[tuple[Table, str]], figures: list[tuple[Figure, str]], others: bool) -> Html:
-    items = [(f"{heading(t.name)}: {t.title}", anchor) for t, anchor in tables]
+def _contents(tables: list[tuple[Table, str]], figures: list[tuple[Figure, str]], added: bool, others: bool) -> Html:
+    items = [("What consolidation adds", CONSOLIDATION)] if added else []
+    items += [(f"{heading(t.name)}: {t.title}", anchor) for t, anchor in tables]
     items += [(figure.title, anchor) for figure, anchor in figures]
     items += [("Other files", "others")] if others else []
     links = [el("li", el("a", name, href=f"#{anchor}")) for name, anchor in items]
@@ -199,11 +214,10 @@ class _Room:
 def _figure(figure: Figure, anchor: str, room: _Room) -> Html:
     link = room.embed(f"The image of figures/{figure.name}.json", figure.image, figure.kind) if figure.image else None
     image = Html(str(el("img", src=link, alt=figure.title)).removesuffix("</img>")) if link else ""
-    numbers = [el("tr", el("th", k, scope="row"), el("td", spoken(v))) for k, v in figure.numbers.items()]
-    table = el("div", el("table", el("tbody", *numbers), class_="numbers"), class_="scroll") if numbers else ""
     caption = el("figcaption", figure.caption) if figure.caption else ""
     shown = el("figure", image, caption, class_="picture")
-    return el("section", el("h2", figure.title), shown, table, how_measured(figure.about), id=anchor)
+    beside = el("div", shown, el("div", numbers(figure.numbers)), class_="beside")
+    return el("section", el("h2", figure.title), beside, how_measured(figure.about), id=anchor)
 
 
 def _others(others: list[Html]) -> Html:
@@ -219,8 +233,8 @@ def _other(other: Other, room: _Room) -> Html:
     parts: list[Html] = []
     if link:
         parts.append(el("p", el("a", f"save {other.name}", href=link, download=other.name), " ", _bytes(other)))
-    numbers = {k: v for k, v in value.items() if isinstance(v, int | float | str) and k not in ("seed", "title")}
-    for name, part in (("numbers", numbers), ("config", value.get("config")), ("record", value.get("record"))):
+    plain = {k: v for k, v in value.items() if isinstance(v, int | float | str) and k not in ("seed", "title")}
+    for name, part in (("numbers", plain), ("config", value.get("config")), ("record", value.get("record"))):
         if part:
             parts += [el("h4", name), el("pre", "\n".join(f"{k} = {v}" for k, v in flatten(part).items()))]
     title = value.get("title")

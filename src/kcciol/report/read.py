@@ -29,6 +29,7 @@ from typing import Any, Literal
 from kcciol.errors import UserError
 
 PAPER = "paper: "
+METHOD = "kcciol"  # the column of the paper's method
 IMAGES = {".png": "image/png", ".svg": "image/svg+xml"}
 ROUNDING = 1e-9  # a mean of floats that should equal a printed number may fall short of it by so much
 DEEPEST = 50  # levels that a person would still follow

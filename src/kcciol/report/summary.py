@@ -10,12 +10,11 @@ from typing import Any
 
 from kcciol.atomic import replacing, require_file
 from kcciol.errors import UserError
-from kcciol.report.chart import numeric, spread_out
-from kcciol.report.read import PAPER, Grid, Results, Table
+from kcciol.report.chart import by_powers, numeric, spread_out
+from kcciol.report.read import METHOD, PAPER, Grid, Results, Table
 from kcciol.report.words import digits_of, number, printed
 
 PICTURES = (".png", ".svg")  # formats
-METHOD = "kcciol"
 BESIDE = ("kcciol-paper", "kcciol-phase1", "control")
 """Further columns: the printed reading, and without the later phases or the terms that set them apart."""
 
@@ -48,7 +47,8 @@ def markdown(results: Results) -> str:
             row = grid.rows[n]
             cells = [number(row[c], digits) if c in row else "" for c in columns]
             what = ", ".join(filter(None, (_short(table), _metric(table)))) if n == both[0] else ""
-            words = [_safe(what), _safe(f"{n} {table.axis}"), printed(row[PAPER + METHOD]), *cells]
+            place = f"{table.axis}: {n}" if table.axis else n
+            words = [_safe(what), _safe(place), printed(row[PAPER + METHOD]), *cells]
             lines.append("| " + " | ".join(words) + " |")
     seeds = ", ".join(f"{_short(table)} {count}" for table, _ in shown if (count := _seeds(table)))
     note = f"; trained representations of `{METHOD}`: {seeds}" if seeds else ""
@@ -126,7 +126,10 @@ def _panel(axes: Any, table: Table, grid: Grid) -> None:
     axes.set_xlabel(table.axis, fontsize=8)
     axes.set_ylabel(_metric(table), fontsize=8)
     axes.tick_params(labelsize=7)
-    axes.set_ylim(bottom=0)
+    if by_powers(grid, [c for c in LINES if not c.startswith(PAPER)], table.lower):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
 
 
 def _reach(low: float, high: float, logarithmic: bool) -> float:

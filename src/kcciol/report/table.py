@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kcciol.report.chart import charts, numeric, spread_out
+from kcciol.report.chart import by_powers, charts, numeric, spread_out
 from kcciol.report.markup import Html, el, join
 from kcciol.report.names import explained
-from kcciol.report.read import PAPER, Cell, Grid, Table, records_in, verdict
+from kcciol.report.read import METHOD, PAPER, Cell, Grid, Table, records_in, verdict
 from kcciol.report.words import digits_of, duration, mean_and_interval, number, printed, signed, size, some, spoken
 
 MARKS: dict[str, str] = {"reached": "✓", "within": "≈", "missed": "✗"}
@@ -43,18 +43,23 @@ class View:
 
     table: Table
     anchor: str
+    seeds: dict[str, int] = field(init=False)
     digits: int = field(init=False)
     boxes: itertools.count[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
+        self.seeds = seeds_of(self.table)
         self.digits = digits_of(c for grid in self.table.grids for cells in grid.rows.values() for c in cells.values())
 
     def label(self, name: str) -> Html:
-        """The name of a row or column, with a link to its note."""
-        if name not in self.table.notes:
-            return join([name])
-        place = list(self.table.notes).index(name) + 1
-        return join([name, el("sup", el("a", f"note {place}", href=f"#{self.anchor}-note{place}"))])
+        """The name of a row or column, with how many seeds it has, if fewer than others, and a link to its note."""
+        parts = [name]
+        if self.seeds.get(name, 0) < max(self.seeds.values(), default=0) and name in self.seeds:
+            parts.append(el("small", f" {_count(self.seeds[name])}"))
+        if name in self.table.notes:
+            place = list(self.table.notes).index(name) + 1
+            parts.append(el("sup", el("a", f"note {place}", href=f"#{self.anchor}-note{place}")))
+        return join(parts)
 
 
 def heading(name: str) -> str:
@@ -70,12 +75,20 @@ def heading(name: str) -> str:
     return f"Table {number}" + (f", {rest}" if rest else "")
 
 
-def tally(table: Table) -> Counter[str]:
-    """How the paper's cells that are to be reached fared: reached, within, missed, or unmeasured."""
+def aimed(table: Table) -> list[str]:
+    """The columns whose printed numbers are to be reached, the method itself first."""
+    columns = dict.fromkeys(c for grid in table.grids for c in grid.paired if table.aims_at(c))
+    return sorted(columns, key=lambda column: column != METHOD)
+
+
+def tally(table: Table, columns: Sequence[str] | None = None) -> Counter[str]:
+    """How the paper's cells that are to be reached, perhaps of some columns only, fared: reached, within, missed, or
+    unmeasured."""
     found: Counter[str] = Counter()
+    wanted = aimed(table) if columns is None else columns
     for grid in table.grids:
         for cells in grid.rows.values():
-            for column in filter(table.aims_at, grid.paired):
+            for column in wanted:
                 ours, paper = cells.get(column), cells.get(PAPER + column)
                 if paper is not None:
                     found[verdict(ours, paper, table.lower) if ours is not None else "unmeasured"] += 1
@@ -97,7 +110,7 @@ def section(table: Table, anchor: str) -> Html:
     """The whole section."""
     view = View(table, anchor)
     parts = [part for grid in table.grids for part in _grid(view, grid)]
-    about = [table.metric, "lower is better" if table.lower else "", _seeds(table), INTERVAL]
+    about = [table.metric, "lower is better" if table.lower else "", _seeds(view.seeds), INTERVAL]
     about.append("the stronger a tint, the better" if any(grid.plain for grid in table.grids) else "")
     return el(
         "section",
@@ -113,14 +126,25 @@ def section(table: Table, anchor: str) -> Html:
     )
 
 
-def _seeds(table: Table) -> str:
-    """How many trainings the columns have."""
-    seeds = table.about.get("seeds")
-    each = {len(s) for s in seeds.values() if isinstance(s, list)} if isinstance(seeds, dict) else set()
-    if not each:
-        return ""
-    few, many = min(each), max(each)
-    return f"{few} to {many} seeds" if few < many else "1 seed" if many == 1 else f"{many} seeds"
+def seeds_of(table: Table) -> dict[str, int]:
+    """How many trainings each column has, those that say so: the fewest of its cells."""
+    found: dict[str, int] = {}
+    for grid in table.grids:
+        for _, column, cell in grid.own():
+            seeds = cell.about.get("seeds") or _of_column(table, "seeds", column)
+            if isinstance(seeds, list) and seeds:
+                found[column] = min(len(seeds), found.get(column, len(seeds)))
+    return found
+
+
+def _count(seeds: int) -> str:
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"
+
+
+def _seeds(each: dict[str, int]) -> str:
+    """How many trainings the columns have; those with fewer than most say so themselves."""
+    few, many = min(each.values(), default=0), max(each.values(), default=0)
+    return f"{_count(many)}, fewer where it says so" if few < many else _count(many) if many else ""
 
 
 def _legend(table: Table) -> Html:
@@ -142,9 +166,9 @@ def _grid(view: View, grid: Grid) -> list[Html]:
     ours = sorted(grid.paired, key=lambda column: not view.table.aims_at(column))  # the method itself comes first
     if ours:
         parts.append(_matrix(view, grid, ours, list(grid.rows)))
-    drawn = charts(grid, ours or grid.plain, view.digits)
+    drawn = charts(grid, ours or grid.plain, view.digits, view.table.lower)
     if drawn:
-        parts += [_chart_legend(view, grid), drawn]
+        parts += [_chart_legend(view, grid, ours or grid.plain), drawn]
     rows = [row for row, cells in grid.rows.items() if any(c in cells for c in grid.plain)]
     if grid.plain:
         if grid.paired:
@@ -153,13 +177,13 @@ def _grid(view: View, grid: Grid) -> list[Html]:
     return parts
 
 
-def _chart_legend(view: View, grid: Grid) -> Html:
+def _chart_legend(view: View, grid: Grid, columns: Sequence[str]) -> Html:
     items = [el("span", el("i", class_="key ours"), " ours with its interval")]
     if grid.paired:
         items.append(el("span", el("i", class_="key paper"), " the paper’s"))
     items.append(el("span", el("i", class_="key other"), " ours in the other columns"))
-    log = " (log scale)" if spread_out(grid) else ""
-    over = f"{view.table.metric or 'value'}, over {view.table.axis or 'rows'}{log}: "
+    deep, log = (" (log scale)" if by else "" for by in (by_powers(grid, columns, view.table.lower), spread_out(grid)))
+    over = f"{view.table.metric or 'value'}{deep}, over {view.table.axis or 'rows'}{log}: "
     return el("p", over, *items, class_="legend")
 
 

@@ -1,0 +1,34 @@
+"""Charts, however large or small what they show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.report.example import cell, printed
+from tests.report.parsed import folder_of, made
+
+
+@pytest.mark.parametrize("value", [(0, 0), (-5, 3), (1e-7, 2e-7), (1e12, 2e12)])
+def test_charts_of_any_size(value: tuple[float, float], tmp_path: Path) -> None:
+    rows = {str(i): {"a": cell(v), "paper: a": printed(v)} for i, v in enumerate(value)}
+    (chart,) = made(folder_of(tmp_path, table1={"rows": rows})).all("svg")
+    assert 2 <= len(chart.all("line")) <= 8
+    for dot in chart.all("circle"):
+        assert 0 <= float(dot.attributes["cy"] or "") <= 176
+
+
+def test_errors_that_lie_far_apart_are_drawn_by_powers_of_ten(tmp_path: Path) -> None:
+    errors = {"1": 0.0002, "2": 0.002, "3": 0.02}
+    table = {"rows": {n: {"kcciol": cell(e, 0.0), "paper: kcciol": printed(0.2)} for n, e in errors.items()}}
+    charts = {}
+    for lower in (True, False):
+        (tmp_path / str(lower)).mkdir()
+        page = made(folder_of(tmp_path / str(lower), table4=table | {"lower_is_better": lower}))
+        (charts[lower],) = page.by_id("table4").all("svg")
+        assert ("(log scale)" in page.by_id("table4").text) == lower
+    places = [float(dot.attributes["cy"] or "") for dot in charts[True].all("circle", "ours")]
+    assert places[0] - places[1] == pytest.approx(places[1] - places[2], abs=0.11)  # as printed in the page
+    assert [t.text for t in charts[True].all("text")][:5] == ["0.0001", "0.001", "0.01", "0.1", "1"]
+    assert len(charts[False].all("text")) < 10

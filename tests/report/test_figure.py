@@ -1,0 +1,48 @@
+"""The numbers of a figure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kcciol.report.figure import two_sides
+from tests.report.parsed import folder_of, made
+
+
+def test_numbers_of_a_figure_lie_side_by_side(tmp_path: Path) -> None:
+    names = [f"{name}, {n} classes" for n in (50, 200, 10) for name in ("ours", "theirs")]
+    folder = folder_of(tmp_path, **{"bench": {"a": 1}})
+    (folder / "figures").mkdir()
+    figure = {"title": "f", "numbers": {"alone": 7.5} | {name: float(i) for i, name in enumerate(names)}}
+    (folder / "figures" / "f.json").write_text(json.dumps(figure))
+    alone, table = made(folder).by_id("figure-f").all("table", "numbers")
+    assert alone.text == "alone7.5"
+    lines = [[td.text for td in (*tr.all("th"), *tr.all("td"))] for tr in table.all("tr")]
+    assert lines == [
+        ["", "ours", "theirs"],
+        ["10 classes", "4", "5"],
+        ["50 classes", "0", "1"],
+        ["200 classes", "2", "3"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a: x", "a: y", "b: x"],  # not every pair
+        ["a: x", "a: y", "a: z"],  # one side only
+        ["x", "y"],
+        [],
+    ],
+)
+def test_numbers_without_two_sides_lie_below_each_other(names: list[str]) -> None:
+    assert two_sides(dict.fromkeys(names, 1.0)) is None
+
+
+def test_a_colon_comes_before_a_comma() -> None:
+    sides = two_sides({f"{a}: {b}, {n}": n for a in ("p", "q") for b in ("x", "y") for n in (1, 2)})
+    assert sides is not None
+    assert (sides.columns, sides.rows) == (["p", "q"], ["x, 1", "x, 2", "y, 1", "y, 2"])
+    assert sides.values["y, 2", "p"] == 2
