@@ -260,6 +260,7 @@ def tables(where: Where, seeds: Sequence[int]) -> dict[str, Any]:
             "settings": {column: trained_with(results[0]["config"]) for column, results in found.items()},
             "record": {column: results[0]["record"] for column, results in found.items()},
             "seeds": {column: [r["config"]["seed"] for r in results] for column, results in found.items()},
+            "seconds": {column: [r["cell_seconds"] for r in results] for column, results in found.items()},
         }
     }
 
