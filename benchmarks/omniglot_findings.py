@@ -36,7 +36,7 @@ def difference(a: Cell, b: Cell) -> tuple[float, float]:
     found = gap_of(a, b)
     if found is None:
         return float(a["mean"]) - float(b["mean"]), math.hypot(half(a), half(b))
-    return found.mean, found.half
+    return found.mean, found.half or 0.0
 
 
 def few(pairs: Iterable[tuple[Cell, Cell]]) -> str:

@@ -19,7 +19,7 @@ RECORD = {
 
 
 def cell(mean: float, ci95: float | None = 0.5, **more: Any) -> dict[str, Any]:
-    return {"mean": mean, "std": 2.0, "n": 50, "ci95": ci95, "by_seed": [mean - 1, mean + 1], **more}
+    return {"mean": mean, "std": 2.0, "n": 50, "ci95": ci95, "by_seed": [mean - 0.4, mean + 0.4], **more}
 
 
 def printed(mean: float, std: float | None = None) -> dict[str, Any]:

@@ -46,3 +46,29 @@ def test_a_colon_comes_before_a_comma() -> None:
     assert sides is not None
     assert (sides.columns, sides.rows) == (["p", "q"], ["x, 1", "x, 2", "y, 1", "y, 2"])
     assert sides.values["y, 2", "p"] == 2
+
+
+def test_the_last_comma_parts_a_name() -> None:
+    sides = two_sides({f"ours, {a}, {n} classes": n for a in ("all", "half") for n in (10, 5)})
+    assert sides is not None
+    assert (sides.rows, sides.columns) == (["ours, all", "ours, half"], ["5 classes", "10 classes"])
+
+
+def test_the_first_colon_parts_a_name() -> None:
+    sides = two_sides({f"{a}: x: {b}": 1 for a in ("p", "q") for b in ("r", "s")})
+    assert sides is not None
+    assert (sides.rows, sides.columns) == (["p", "q"], ["x: r", "x: s"])  # as many: the first parts go down
+
+
+def test_numbers_in_names_are_put_in_order_as_numbers() -> None:
+    sides = two_sides({f"delta {d}: {n}": d for d in (0.5, 1, 0, 0.25, 10) for n in ("a", "b")})
+    assert sides is not None
+    assert sides.rows == ["delta 0", "delta 0.25", "delta 0.5", "delta 1", "delta 10"]
+    assert sides.columns == ["a", "b"]
+
+
+def test_without_numbers_there_is_no_table(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, **{"bench": {"a": 1}})
+    (folder / "figures").mkdir()
+    (folder / "figures" / "f.json").write_text(json.dumps({"title": "f", "numbers": {}}))
+    assert not made(folder).by_id("figure-f").all("table")

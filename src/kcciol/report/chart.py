@@ -14,6 +14,7 @@ WIDTH, HEIGHT = 280.0, 176.0
 LEFT, RIGHT, TOP, BOTTOM = 38.0, 14.0, 10.0, 24.0
 DIGIT = 6.5  # how wide one is
 SPREAD = 20.0  # rows that differ by more than so many times are laid out by their logarithm
+FARTHEST = 1e15  # rows named by larger numbers are not laid out by them
 DEEP = 100.0  # and so are errors
 Points = list[tuple[float, Cell]]
 
@@ -92,6 +93,13 @@ def by_powers(grid: Grid, columns: Sequence[str], lower: bool) -> bool:
     return lower and bool(means) and min(means) > 0 and max(means) / min(means) > DEEP
 
 
+def on_scales(grid: Grid, columns: Sequence[str], lower: bool) -> str:
+    """What must be said of the two scales, if anything."""
+    found = [("up", by_powers(grid, columns, lower)), ("across", spread_out(grid))]
+    named = " and ".join(name for name, by in found if by)
+    return f", log scale {named}" if named else ""
+
+
 def _means(grid: Grid, columns: Sequence[str]) -> list[float]:
     """All that is drawn, the paper's too."""
     wanted = {*columns, *(PAPER + c for c in columns)}
@@ -105,7 +113,7 @@ def numeric(grid: Grid) -> dict[str, float]:
         values = {row: float(row) for row in grid.rows}
     except ValueError:
         return {}
-    return values if all(map(math.isfinite, values.values())) else {}
+    return values if all(abs(value) < FARTHEST for value in values.values()) else {}
 
 
 def spread_out(grid: Grid) -> bool:

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from kcciol.report.chart import numeric, overlay
-from kcciol.report.markup import Html, el
+from kcciol.report.chart import numeric, on_scales, overlay
+from kcciol.report.markup import Html, el, join
 from kcciol.report.pairs import Gap, gap
 from kcciol.report.read import METHOD, PAPER, Cell, Grid, Table
 from kcciol.report.words import digits_of, mean_and_interval, signed
 
 CONTROL = "control"
-STAGES = {"kcciol-phase1": "phase 1", "kcciol-phase2": "phase 2", METHOD: "phase 3", CONTROL: "control"}
-KINDS = {"kcciol-phase1": "one", "kcciol-phase2": "two", METHOD: "ours", CONTROL: "control"}  # of lines
-KINDS[PAPER + METHOD] = "paper"
+STAGES = {  # columns: what they are called here, and the kind of their lines
+    "kcciol-phase1": ("phase 1", "one"),
+    "kcciol-phase2": ("phase 2", "two"),
+    METHOD: ("phase 3", "ours"),
+    CONTROL: ("control", "control"),
+    PAPER + METHOD: ("kcciol, the paper’s", "paper"),
+}
+GAPS = {  # differences: the columns they are of
+    "kcciol − phase 1": (METHOD, "kcciol-phase1"),
+    "kcciol − control": (METHOD, CONTROL),
+    "the same with class means": (f"{METHOD} + ncm", f"{CONTROL} + ncm"),
+    "the same, printed settings": ("kcciol-paper", "control-paper"),
+    "the same, our meta-loss, first order": ("kcciol-first", "control-first"),
+}
+OTHER_RATES = "*"
 ABOUT = (
     "Phase 1 is meta-learning alone. Phase 2 goes on with the l1 term, phase 3 with the constraint that holds what is "
     "important: its end is kcciol. The control takes the steps of phases 2 and 3, at their rates, without either term."
 )
 HOW = (
-    "Differences are on the same streams, ± the 95 % interval over these (over seeds, where there are three). Coloured "
-    "is what it leaves zero out of and all seeds agree on: green where kcciol is better, red where it is worse."
+    "Differences are on the same streams, ± the 95 % interval over these (over seeds, where there are three); below "
+    "each stands that of each seed. Green is where kcciol is better, red where it is worse, by more than the interval "
+    f"and with every seed. A head learns at the rate that was chosen for its column: {OTHER_RATES} marks where the two "
+    "rates differ, so that the difference is theirs, too. Class means have no rate."
 )
 
 
@@ -29,8 +44,7 @@ def section(tables: Iterable[Table], anchor: str) -> Html:
     panels = [_panel(table, table.grids[0]) for table in tables if has(table)]
     if not panels:
         return Html("")
-    named = STAGES | {PAPER + METHOD: "kcciol, the paper’s"}
-    keys = [el("span", el("i", class_=f"key {KINDS[c]}"), f" {name}") for c, name in named.items()]
+    keys = [el("span", el("i", class_=f"key {kind}"), f" {name}") for name, kind in STAGES.values()]
     return el(
         "section",
         el("h2", "What consolidation adds"),
@@ -50,40 +64,56 @@ def has(table: Table) -> bool:
 
 
 def _panel(table: Table, grid: Grid) -> Html:
-    columns = [c for c in STAGES if c in grid.columns]
-    drawn = {c: KINDS[c] for c in (PAPER + METHOD, *columns) if c in grid.columns}
-    rivals = [c for c in columns if c not in (METHOD, "kcciol-phase2")]
-    digits = digits_of(cell for cells in grid.rows.values() for cell in cells.values())
-    heads = [table.axis or "row", *(STAGES[c] for c in columns), *(f"kcciol − {STAGES[c]}" for c in rivals)]
-    lines = [
-        el("tr", el("th", row, scope="row"), *_numbers(cells, columns, digits), *_gaps(table, cells, rivals, digits))
+    lines = {column: kind for column, (_, kind) in STAGES.items() if column in grid.columns}
+    stages = [column for column in lines if not column.startswith(PAPER)]
+    gaps = {name: pair for name, pair in GAPS.items() if set(pair) <= set(grid.columns)}
+    digits = digits_of(table.every)
+    heads = [table.axis or "row", *(STAGES[c][0] for c in stages), *gaps]
+    rows = [
+        el(
+            "tr",
+            el("th", row, scope="row"),
+            *_means(cells, stages, digits),
+            *_gaps(table, cells, gaps.values(), digits),
+        )
         for row, cells in grid.rows.items()
         if METHOD in cells
     ]
     names = [el("th", name, scope="col") for name in heads]
-    shown = el("table", el("thead", el("tr", *names)), el("tbody", *lines), class_="cells")
-    better = " (lower is better)" if table.lower else ""
+    shown = el("table", el("thead", el("tr", *names)), el("tbody", *rows), class_="cells")
     return el(
         "div",
-        el("h3", table.title.split(",")[0]),
-        el("p", f"{table.metric}{better}", class_="about"),
-        el("div", overlay(grid, drawn, digits, table.lower), class_="panel"),
+        el("h3", table.short),
+        el("p", f"{table.measure}{on_scales(grid, list(lines), table.lower)}", class_="about"),
+        el("div", overlay(grid, lines, digits, table.lower), class_="panel"),
         el("div", shown, class_="scroll", tabindex="0", role="region", aria_label=f"{table.title}, by phase"),
     )
 
 
-def _numbers(cells: dict[str, Cell], columns: Iterable[str], digits: int) -> list[Html]:
+def _means(cells: dict[str, Cell], columns: Iterable[str], digits: int) -> list[Html]:
     return [el("td", mean_and_interval(cells[c], digits)[0] if c in cells else "") for c in columns]
 
 
-def _gaps(table: Table, cells: dict[str, Cell], rivals: Iterable[str], digits: int) -> list[Html]:
-    found = [gap(cells[METHOD].about, cells[c].about) if c in cells else None for c in rivals]
-    return [el("td", _gap(one, table.lower, digits)) if one is not None else el("td") for one in found]
+def _gaps(table: Table, cells: dict[str, Cell], pairs: Iterable[tuple[str, str]], digits: int) -> list[Html]:
+    found = []
+    for one, other in pairs:
+        both = one in cells and other in cells
+        difference = gap(cells[one].about, cells[other].about) if both else None
+        differ = both and _rates(cells[one]) != _rates(cells[other])
+        found.append(el("td", _gap(difference, table.lower, digits, differ)) if difference is not None else el("td"))
+    return found
 
 
-def _gap(found: Gap, lower: bool, digits: int) -> Html:
+def _rates(cell: Cell) -> list[Any]:
+    """What each seed chose, where that is a rate."""
+    choice = cell.about.get("choice")
+    return [c.get("chosen") if isinstance(c, dict) else c for c in choice] if isinstance(choice, list) else []
+
+
+def _gap(found: Gap, lower: bool, digits: int, differ: bool) -> Html:
     better = -found.sign if lower else found.sign
-    digits = digits if digits == 1 else digits + 2
-    seeds = "of each seed: " + ", ".join(signed(each, digits) for each in found.by_seed)
-    words = f"{signed(found.mean, digits)} ± {found.half:.{digits}f}"
-    return el("span", words, class_=f"chip {('rival', 'reached', 'missed')[better]}", title=seeds)
+    digits = digits if digits == 1 else digits + 2  # errors are small
+    half = "" if found.half is None else f" ± {found.half:.{digits}f}"
+    chip = el("span", signed(found.mean, digits) + half, class_=f"chip {('rival', 'reached', 'missed')[better]}")
+    seeds = ", ".join(signed(each, digits) for each in found.by_seed)
+    return join([chip, f" {OTHER_RATES}" if differ else "", el("small", seeds, class_="seeds")])

@@ -34,12 +34,16 @@ def numbers(found: dict[str, Any]) -> Html:
         for row in sides.rows
     ]
     table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="numbers")
-    return join([_list(sides.alone), el("div", table, class_="scroll")])
+    return join([_list(sides.alone), _scrolling(table)])
 
 
 def _list(found: dict[str, Any]) -> Html:
     lines = [el("tr", el("th", name, scope="row"), el("td", spoken(value))) for name, value in found.items()]
-    return el("div", el("table", el("tbody", *lines), class_="numbers"), class_="scroll") if lines else Html("")
+    return _scrolling(el("table", el("tbody", *lines), class_="numbers")) if lines else Html("")
+
+
+def _scrolling(table: Html) -> Html:
+    return el("div", table, class_="scroll", tabindex="0", role="region", aria_label="numbers")
 
 
 def two_sides(found: dict[str, Any]) -> Sides | None:

@@ -12,9 +12,10 @@ from typing import Any
 from kcciol.report import consolidation
 from kcciol.report.figure import numbers
 from kcciol.report.markup import Html, el, join
+from kcciol.report.measured import flatten, how_measured
 from kcciol.report.read import Figure, Other, Results, Table
-from kcciol.report.table import MARKS, aimed, flatten, heading, how_measured, section, tally, words_of
-from kcciol.report.words import duration, some, spoken
+from kcciol.report.table import MARKS, aimed, heading, section, tally, words_of
+from kcciol.report.words import some
 
 ABOUT = (
     "kcciol teaches a model new classes online: they arrive one after another, each example is seen once, nothing is "
@@ -120,25 +121,8 @@ def _warnings(warnings: list[str]) -> Html:
     return el("aside", el("strong", "Not everything could be read"), items, class_="warning", role="alert")
 
 
-def device_seconds(tables: Iterable[Table]) -> float:
-    """Time of the device in all: tables made together carry the same log, whose entries count once."""
-    entries = set()
-    for table in tables:
-        log = table.about.get("device_seconds")
-        for entry in log if isinstance(log, list) else []:
-            if isinstance(entry, dict) and isinstance(entry.get("seconds"), int | float):
-                entries.add((float(entry["seconds"]), spoken(entry)))
-    return sum(seconds for seconds, _ in sorted(entries))
-
-
 def _summary(tables: list[Table], anchored: list[tuple[Table, str]]) -> Html:
     cards = [_card(table, anchor) for table, anchor in anchored]
-    seconds = device_seconds(tables)
-    if seconds:
-        logged = ", ".join(heading(table.name) for table in tables if table.about.get("device_seconds"))
-        big = el("p", duration(seconds), el("small", " logged"), class_="big")
-        said = f"{logged}; calls that wrote no table are not in it"
-        cards.append(el("div", el("h2", "Device time"), el("p", said, class_="name"), big, class_="card"))
     if not cards:
         return Html("")
     keys = [("reached", "as good as the paper or better"), ("within", "worse, but within our 95 % interval")]

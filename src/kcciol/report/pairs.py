@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from kcciol.report.read import LARGEST
 
 SEEDS = 3  # with fewer, their spread says next to nothing
 
@@ -15,15 +16,16 @@ class Gap:
     """How far one column lies above another, on the streams of the seeds that both have."""
 
     mean: float
-    half: float
-    """Of the 95 % interval: over the seeds where there are three, else over the streams."""
+    half: float | None
+    """Of the 95 % interval: over the seeds where there are three, else over the streams; of a single one none."""
     by_seed: list[float]
 
     @property
     def sign(self) -> int:
         """1 or -1 where it can be told from zero, and all seeds agree; else 0."""
         sign = 1 if self.mean > 0 else -1
-        return sign if abs(self.mean) > self.half and all(sign * gap > 0 for gap in self.by_seed) else 0
+        told = self.half is not None and abs(self.mean) > self.half
+        return sign if told and all(sign * gap > 0 for gap in self.by_seed) else 0
 
 
 def gap(a: Mapping[str, Any], b: Mapping[str, Any]) -> Gap | None:
@@ -39,23 +41,23 @@ def gap(a: Mapping[str, Any], b: Mapping[str, Any]) -> Gap | None:
     from kcciol.evaluation.metrics import summarize
 
     ours, theirs = streams(a), streams(b)
-    seeds = [seed for seed in ours if seed in theirs and len(ours[seed]) == len(theirs[seed]) > 0]
+    seeds = [seed for seed in ours if seed in theirs and len(ours[seed]) == len(theirs[seed])]
     if not seeds:
         return None
-    gaps = torch.tensor([ours[s] for s in seeds]).double() - torch.tensor([theirs[s] for s in seeds]).double()
-    each = gaps.mean(1)
-    found = summarize(each if len(seeds) >= SEEDS else gaps.flatten())
-    return Gap(float(gaps.mean()), found.ci95 or 0.0, each.tolist())
+    high, low = (torch.tensor([part[s] for s in seeds], dtype=torch.float64) for part in (ours, theirs))
+    each = (high - low).mean(1)
+    found = summarize(each if len(seeds) >= SEEDS else (high - low).flatten())
+    return Gap(float(each.mean()), found.ci95, each.tolist())
 
 
 def streams(cell: Mapping[str, Any]) -> dict[str, list[float]]:
     """What each seed gave, by its name; nothing where that cannot be told."""
     seeds, flat = cell.get("seeds"), cell.get("by_trajectory")
-    if not isinstance(seeds, list) or not isinstance(flat, list) or not seeds or len(flat) % len(seeds):
+    if not isinstance(seeds, list) or not isinstance(flat, list) or not (seeds and flat) or len(flat) % len(seeds):
         return {}
     if cell.get("diverged"):  # runs are missing, and of which seed cannot be told
         return {}
-    if not all(isinstance(value, int | float) and math.isfinite(value) for value in flat):
+    if not all(isinstance(value, int | float) and abs(value) < LARGEST for value in flat):
         return {}
     size = len(flat) // len(seeds)
     return {str(seed): flat[i * size : (i + 1) * size] for i, seed in enumerate(seeds)}

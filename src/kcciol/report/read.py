@@ -33,6 +33,7 @@ METHOD = "kcciol"  # the column of the paper's method
 IMAGES = {".png": "image/png", ".svg": "image/svg+xml"}
 ROUNDING = 1e-9  # a mean of floats that should equal a printed number may fall short of it by so much
 DEEPEST = 50  # levels that a person would still follow
+LARGEST = 1e300  # what is larger is no measurement, and overflows
 Verdict = Literal["reached", "within", "missed"]
 
 
@@ -90,6 +91,21 @@ class Table:
     notes: dict[str, str]
     about: dict[str, Any]
     """The file without its rows."""
+
+    @property
+    def short(self) -> str:
+        """What its title says before the first comma."""
+        return self.title.split(",")[0]
+
+    @property
+    def measure(self) -> str:
+        """The metric, and which way is better where that is not plain."""
+        return self.metric + (" (lower is better)" if self.lower else "")
+
+    @property
+    def every(self) -> list[Cell]:
+        """All cells, the paper's too."""
+        return [cell for grid in self.grids for cells in grid.rows.values() for cell in cells.values()]
 
     def aims_at(self, column: str) -> bool:
         """Whether the paper's number is one to reach: those of the method itself, where the file says which."""
@@ -182,7 +198,7 @@ def _json_files(folder: Path) -> list[Path]:
 def _take(path: Path, figure: bool, found: Results) -> None:
     try:
         text = path.read_bytes()
-        value = json.loads(text)
+        value = json.loads(text, parse_int=_integer)
     except OSError as error:
         raise Unfit(f"it cannot be read ({error.strerror or error})") from None
     except (ValueError, RecursionError) as error:
@@ -245,7 +261,7 @@ def _grid(group: str, about: dict[str, Any], rows: dict[str, Any]) -> Grid:
                 cells[f"{PAPER}{column}"] = cells[f"{PAPER}{printed}"]
     named = about.get("columns")
     used = {c: None for cells in read.values() for c in cells}
-    first = [c for c in named if c in used] if isinstance(named, list) else []
+    first = [c for c in named if isinstance(c, str) and c in used] if isinstance(named, list) else []
     return Grid(group, list(dict.fromkeys([*first, *used])), read)
 
 
@@ -256,7 +272,7 @@ def _cell(value: Any, where: str) -> Cell:
         mean = math.inf
     if mean is None:
         raise Unfit(f"{where} has no mean")
-    ci95, std = (_number(cell.get(k), f"{k} of {where}") for k in ("ci95", "std"))
+    ci95, std = (_number(cell.get(k), f"{k} of {where}", lowest=0.0) for k in ("ci95", "std"))
     return Cell(mean, ci95, std, {k: v for k, v in cell.items() if k not in ("mean", "ci95", "std")})
 
 
@@ -323,9 +339,16 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value)
 
 
-def _number(value: Any, what: str) -> float | None:
+def _number(value: Any, what: str, lowest: float = -LARGEST) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e300 or math.isnan(value):
-        raise Unfit(f"{what} is {str(value)[:40]!r}, not a number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= LARGEST:
+        raise Unfit(f"{what} is {str(value)[:40]!r}, not a number{' of 0 or more' if lowest == 0 else ''}")
     return float(value)
+
+
+def _integer(text: str) -> int:
+    value = int(text) if len(text) < 1000 else 10**1000
+    if abs(value) > LARGEST:
+        raise Unfit(f"a number in it has {len(text)} digits")
+    return value

@@ -41,16 +41,16 @@ def markdown(results: Results) -> str:
     head = ["", "", "paper, printed", *(f"`{column}`" for column in columns)]
     lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
     for table, grid in shown:
-        digits = digits_of(cell for row in grid.rows.values() for cell in row.values())
+        digits = digits_of(table.every)
         both = [n for n, row in grid.rows.items() if {METHOD, PAPER + METHOD} <= set(row)]
         for n in dict.fromkeys((both[0], both[len(both) // 2], both[-1])):
             row = grid.rows[n]
             cells = [number(row[c], digits) if c in row else "" for c in columns]
-            what = ", ".join(filter(None, (_short(table), _metric(table)))) if n == both[0] else ""
+            what = ", ".join(filter(None, (table.short, table.measure))) if n == both[0] else ""
             place = f"{table.axis}: {n}" if table.axis else n
             words = [_safe(what), _safe(place), printed(row[PAPER + METHOD]), *cells]
             lines.append("| " + " | ".join(words) + " |")
-    seeds = ", ".join(f"{_short(table)} {count}" for table, _ in shown if (count := _seeds(table)))
+    seeds = ", ".join(f"{table.short} {count}" for table, _ in shown if (count := _seeds(table)))
     note = f"; trained representations of `{METHOD}`: {seeds}" if seeds else ""
     return "\n".join([*lines, "", _safe(f"(± is the 95 % interval over streams{note}.)")])
 
@@ -122,9 +122,9 @@ def _panel(axes: Any, table: Table, grid: Grid) -> None:
             shown.append(value)
     axes.set_xticks(shown, [f"{value:g}" for value in shown])
     axes.minorticks_off()
-    axes.set_title(_short(table), fontsize=9)
+    axes.set_title(table.short, fontsize=9)
     axes.set_xlabel(table.axis, fontsize=8)
-    axes.set_ylabel(_metric(table), fontsize=8)
+    axes.set_ylabel(table.measure, fontsize=8)
     axes.tick_params(labelsize=7)
     if by_powers(grid, [c for c in LINES if not c.startswith(PAPER)], table.lower):
         axes.set_yscale("log")
@@ -137,18 +137,9 @@ def _reach(low: float, high: float, logarithmic: bool) -> float:
     return math.log(high / low) if logarithmic else high - low
 
 
-def _metric(table: Table) -> str:
-    return table.metric + (" (lower is better)" if table.lower else "")
-
-
 def _safe(text: str) -> str:
     """Text that stays in its cell."""
     return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())
-
-
-def _short(table: Table) -> str:
-    """What a title says before its first comma."""
-    return table.title.split(",")[0]
 
 
 def _seeds(table: Table) -> int:

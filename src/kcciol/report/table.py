@@ -10,15 +10,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kcciol.report.chart import by_powers, charts, numeric, spread_out
+from kcciol.report.chart import charts, numeric, on_scales
 from kcciol.report.markup import Html, el, join
+from kcciol.report.measured import how_measured
 from kcciol.report.names import explained
-from kcciol.report.read import METHOD, PAPER, Cell, Grid, Table, records_in, verdict
-from kcciol.report.words import digits_of, duration, mean_and_interval, number, printed, signed, size, some, spoken
+from kcciol.report.read import METHOD, PAPER, Cell, Grid, Table, verdict
+from kcciol.report.words import (
+    digits_of,
+    duration,
+    fixed,
+    mean_and_interval,
+    number,
+    printed,
+    signed,
+    size,
+    spoken,
+)
 
 MARKS: dict[str, str] = {"reached": "✓", "within": "≈", "missed": "✗"}
 RIVAL = "one of its rivals, made again: no number to reach"
-INTERVAL = "± is the 95 % interval over the streams of all seeds; what each seed gave is behind the number"
+APART = " ↕"
+INTERVAL = (
+    "± is the 95 % interval over the streams of all seeds; ↕ marks where what the seeds gave, which is behind the "
+    "number, lies further apart than that"
+)
 WIDE = 8  # a grid with more columns than this, and than rows, is shown on its side
 MANY = 6  # with more columns than this, no word is spent in a cell
 FACTS = {  # what is known about a cell, in this order and words; what has no word here comes after, under its own name
@@ -34,6 +49,7 @@ FACTS = {  # what is known about a cell, in this order and words; what has no wo
     "within_budget": "fits the budget",
     "seconds": "time",
 }
+LEARNED = "training_images"
 HIDDEN = ("by_trajectory",)  # as many numbers as there are streams
 
 
@@ -49,7 +65,7 @@ class View:
 
     def __post_init__(self) -> None:
         self.seeds = seeds_of(self.table)
-        self.digits = digits_of(c for grid in self.table.grids for cells in grid.rows.values() for c in cells.values())
+        self.digits = digits_of(self.table.every)
 
     def label(self, name: str) -> Html:
         """The name of a row or column, with how many seeds it has, if fewer than others, and a link to its note."""
@@ -118,6 +134,7 @@ def section(table: Table, anchor: str) -> Html:
         el("p", " · ".join(a for a in about if a), class_="about"),
         _legend(table),
         *parts,
+        _learned(view),
         _notes(view),
         _names(table),
         _every_number(view),
@@ -182,8 +199,8 @@ def _chart_legend(view: View, grid: Grid, columns: Sequence[str]) -> Html:
     if grid.paired:
         items.append(el("span", el("i", class_="key paper"), " the paper’s"))
     items.append(el("span", el("i", class_="key other"), " ours in the other columns"))
-    deep, log = (" (log scale)" if by else "" for by in (by_powers(grid, columns, view.table.lower), spread_out(grid)))
-    over = f"{view.table.metric or 'value'}{deep}, over {view.table.axis or 'rows'}{log}: "
+    log = on_scales(grid, columns, view.table.lower)
+    over = f"{view.table.metric or 'value'} over {view.table.axis or 'rows'}{log}: "
     return el("p", over, *items, class_="legend")
 
 
@@ -218,7 +235,8 @@ def _cell(view: View, grid: Grid, row: str, column: str) -> Html:
     if ours is not None:
         name = f"{view.anchor}-box{next(view.boxes)}"
         mean, interval = mean_and_interval(ours, view.digits)
-        shown = el("button", mean, el("small", interval) if interval else "", popovertarget=name, type="button")
+        apart = el("small", APART, title="the means of the seeds lie further apart") if _apart(ours) else ""
+        shown = el("button", mean, el("small", interval) if interval else "", apart, popovertarget=name, type="button")
         box = _box(view, grid, row, column, name)
     if paper is None:
         share = _share(grid, row, column, view.table.lower) if column in grid.plain else None
@@ -237,6 +255,14 @@ def _cell(view: View, grid: Grid, row: str, column: str) -> Html:
     return el("td", shown, el("div", printed_, " ", chip, class_="versus"), box)
 
 
+def _apart(cell: Cell) -> bool:
+    """Whether the seeds' means lie further apart than the interval reaches: another seed may give what is not in it."""
+    means = cell.about.get("by_seed")
+    if cell.ci95 is None or not isinstance(means, list) or len(means) < 2:
+        return False
+    return all(isinstance(m, int | float) for m in means) and max(means) - min(means) > 2 * cell.ci95
+
+
 def _share(grid: Grid, row: str, column: str, lower: bool) -> float | None:
     """How good a cell is among its like, from 0 to 1: of its row where rows are numbers, else of the whole grid."""
     rows = [grid.rows[row]] if numeric(grid) else list(grid.rows.values())
@@ -248,15 +274,37 @@ def _share(grid: Grid, row: str, column: str, lower: bool) -> float | None:
     return (high - mean if lower else mean - low) / (high - low)
 
 
+def _learned(view: View) -> Html:
+    """Accuracy on the images that were learned from, where it is known, folded."""
+    tables = []
+    for grid in view.table.grids:
+        known = [(row, c, cell.about.get(LEARNED)) for row, c, cell in grid.own()]
+        found = {(row, c): float(v) for row, c, v in known if isinstance(v, int | float)}
+        rows, columns = (list(dict.fromkeys(pair[i] for pair in found)) for i in (0, 1))
+        heads = [el("th", name, scope="col") for name in (f"column, by {view.table.axis or 'row'}", *rows)]
+        lines = [
+            el("tr", el("th", c, scope="row"), *(el("td", _shown(found.get((row, c)), view.digits)) for row in rows))
+            for c in columns
+        ]
+        if found:
+            tables += [el("h4", grid.group)] if grid.group else []
+            table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="cells")
+            tables.append(el("div", table, class_="scroll", tabindex="0", role="region", aria_label="images learned"))
+    return (
+        el("details", el("summary", "The same on the images that were learned from"), *tables) if tables else Html("")
+    )
+
+
+def _shown(value: float | None, digits: int) -> str:
+    return "" if value is None else fixed(value, digits)
+
+
 # --- all there is to know ---------------------------------------------------------------------------------------------
 
 
 def facts(table: Table, column: str, cell: Cell) -> dict[str, str]:
     """What is known about a cell, by name."""
-    known = dict(cell.about)
-    seeds = _of_column(table, "seeds", column)
-    if seeds is not None:
-        known["seeds"] = seeds
+    known = {"seeds": _of_column(table, "seeds", column)} | cell.about
     found = {}
     for key in [*FACTS, *(k for k in known if k not in FACTS)]:
         value = known.get(key)
@@ -347,64 +395,3 @@ def _notes(view: View) -> Html:
         for i, (name, text) in enumerate(view.table.notes.items(), 1)
     ]
     return el("div", el("h3", "Notes"), el("ol", *items), class_="notes") if items else Html("")
-
-
-def how_measured(about: dict[str, Any]) -> Html:
-    """Time and settings: what all columns share once, then what each has of its own."""
-    parts = []
-    trained, spent = (about.get(k) for k in ("training_seconds", "seconds"))
-    if isinstance(trained, dict) or isinstance(spent, dict):
-        parts.append(_times(trained if isinstance(trained, dict) else {}, spent if isinstance(spent, dict) else {}))
-    commands = some(str(r.get("command")) for r in records_in(about) if r.get("command"))
-    if commands:
-        parts.append(el("p", "Commands: ", el("code", commands)))
-    settings = about.get("settings")
-    if isinstance(settings, dict):
-        parts.append(_settings(settings))
-    return el("details", el("summary", "How it was measured: time and settings"), *parts) if parts else Html("")
-
-
-def _times(trained: dict[str, Any], spent: dict[str, Any]) -> Html:
-    lines = []
-    for column in dict.fromkeys([*trained, *spent]):
-        seconds = list(_numbers(trained.get(column)))
-        each = ", ".join(duration(s) for s in seconds)
-        cells = (each, duration(sum(_numbers(spent[column]))) if column in spent else "")
-        lines.append(el("tr", el("th", column, scope="row"), *(el("td", c) for c in cells)))
-    heads = [el("th", h, scope="col") for h in ("column", "training, each seed, own steps", "measuring, all cells")]
-    table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="every")
-    return el("div", table, class_="scroll")
-
-
-def _numbers(value: Any) -> list[float]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return [x for v in value for x in _numbers(v)]
-    return [float(value)] if isinstance(value, int | float) else []
-
-
-def _settings(settings: dict[str, Any]) -> Html:
-    flat = {column: flatten(value) for column, value in settings.items()}
-    if not all(isinstance(value, dict) for value in settings.values()):
-        return el("pre", "\n".join(f"{k} = {v}" for k, v in flatten(settings).items()))
-    first = next(iter(flat.values()), {})
-    shared = {k: v for k, v in first.items() if all(part.get(k) == v for part in flat.values())}
-    blocks = [("all columns" if len(flat) > 1 else next(iter(flat), ""), shared)]
-    blocks += [(c, {k: v for k, v in part.items() if k not in shared}) for c, part in flat.items()]
-    return join(
-        el("div", el("h4", name), el("pre", "\n".join(f"{k} = {v}" for k, v in values.items())))
-        for name, values in blocks
-        if values
-    )
-
-
-def flatten(value: Any, name: str = "") -> dict[str, str]:
-    """Nested settings as lines.
-
-    >>> flatten({"net": {"channels": 32, "strides": [2, 1]}})
-    {'net.channels': '32', 'net.strides': '2, 1'}
-    """
-    if not isinstance(value, dict):
-        return {name: spoken(value)}
-    return {k: v for key, part in value.items() for k, v in flatten(part, f"{name}.{key}" if name else key).items()}

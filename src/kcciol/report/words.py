@@ -24,16 +24,20 @@ def signed(value: float, digits: int) -> str:
     >>> signed(-1.26, 1)
     '−1.3'
     """
-    return ("" if value < 0 else "+") + fixed(value, digits)
+    text = fixed(value, digits)
+    return text if text.startswith(MINUS) else f"+{text}"
 
 
 def fixed(value: float, digits: int) -> str:
     """A number with so many digits after the point.
 
-    >>> fixed(-0.25, 1), fixed(float("inf"), 1)
-    ('−0.2', '∞')
+    >>> fixed(-0.25, 1), fixed(float("inf"), 1), fixed(-0.04, 1)
+    ('−0.2', '∞', '0.0')
     """
-    return (MINUS if value < 0 else "") + ("∞" if math.isinf(value) else f"{abs(value):.{digits}f}")
+    if math.isinf(value):
+        return "∞" if value > 0 else f"{MINUS}∞"
+    text = f"{value:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text.replace("-", MINUS)
 
 
 def number(cell: Cell, digits: int) -> str:
@@ -42,13 +46,14 @@ def number(cell: Cell, digits: int) -> str:
 
 
 def mean_and_interval(cell: Cell, digits: int) -> tuple[str, str]:
-    """Both with so many digits, or as many as an error that is smaller needs to show two.
+    """Both with so many digits, or as many as an error that is smaller, and its interval, need to show two.
 
-    >>> mean_and_interval(Cell(0.00066, 0.00004, None, {}), 3), mean_and_interval(Cell(0.04, 0.01, None, {}), 1)
-    (('0.00066', ' ± 0.00004'), ('0.0', ' ± 0.0'))
+    >>> mean_and_interval(Cell(0.00104, 0.00015, None, {}), 3), mean_and_interval(Cell(0.04, 0.01, None, {}), 1)
+    (('0.00104', ' ± 0.00015'), ('0.0', ' ± 0.0'))
     """
     if digits > 1 and 0 < abs(cell.mean) < 10 ** (1 - digits):
-        digits = min(1 - math.floor(math.log10(abs(cell.mean))), FINEST)
+        least = min(abs(cell.mean), cell.ci95 or math.inf)
+        digits = min(1 - math.floor(math.log10(least)), FINEST)
     return fixed(cell.mean, digits), f" ± {cell.ci95:.{digits}f}" if cell.ci95 is not None else ""
 
 

@@ -133,14 +133,19 @@ def goes(name: str, column: str, trains: Trained) -> bool:
     return name == "merlin" if column == "scratch" else name != "podnet"
 
 
+def name7(column: str, key: str) -> str:
+    """The column of a cell: its learner and start."""
+    learner, trains, _ = key.split(", ")
+    return learner + NAMES[column, trains]
+
+
 def columns7(found: frames.Found) -> dict[str, list[frames.Result]]:
     """A column for each learner from each start, with the optimiser that did better on base classes."""
     columns: dict[str, list[frames.Result]] = {}
     best: dict[str, float] = {}
     for column, results in found.items():
         for key, measured in results.items():
-            learner, trains, _ = key.split(", ")
-            name = learner + NAMES[column, trains]
+            name = name7(column, key)
             score = sum(max((s["score"] for s in r["choice"]["scores"]), default=0.0) for r in measured) / len(measured)
             if score >= best.get(name, 0.0):
                 best[name], columns[name] = score, measured
@@ -182,12 +187,28 @@ def mini_tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
         beside = {"kcciol": ("kcciol", "adam"), "kcciol + ncm": ("kcciol", "ncm")}
         beside |= {"pixels + ncm": ("scratch", "pixels"), "untrained + ncm": ("scratch", "ncm")}
         there = {n: found["table2"].get(c, {}).get(cell) for n, (c, cell) in beside.items()}
-        for n, more in frames.by_classes({name: results for name, results in there.items() if results}).items():
+        others = {name: results for name, results in there.items() if results}
+        for n, more in frames.by_classes(others).items():
             rows.setdefault(n, {}).update(more)
-        made["table7"] = frames.frame("table7", rows, found["table7"], NOTES7, PRINTED7)
-        # learners of one start may have been measured on different machines
-        made["table7"]["record"] = {name: results[0]["record"] for name, results in learners.items()}
+        made["table7"] = frames.frame("table7", rows, found["table7"], NOTES7, PRINTED7) | of_each(learners | others)
+        spent = {name: {"": cell_seconds(results)} for name, results in others.items()}
+        for column, each in found["table7"].items():
+            for key, results in each.items():
+                spent.setdefault(name7(column, key), {})[key] = cell_seconds(results)
+        made["table7"]["seconds"] = spent
     return made
+
+
+def of_each(columns: Mapping[str, list[frames.Result]]) -> dict[str, Any]:
+    """Learners of one start may have been measured on different machines, and Table 2's columns on other trainings."""
+    return {
+        "record": {name: results[0]["record"] for name, results in columns.items()},
+        "training_seconds": {n: [r["trained_seconds"] or None for r in results] for n, results in columns.items()},
+    }
+
+
+def cell_seconds(results: list[frames.Result]) -> list[float]:
+    return [result["cell_seconds"] for result in results]
 
 
 def cifar_tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:

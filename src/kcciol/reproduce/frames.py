@@ -108,6 +108,7 @@ def pooled(results: list[Result], n: str) -> Result:
         "seeds": [r["config"]["seed"] for r in results],
         "ci95_seeds": summarize(torch.tensor(means)).ci95,
         **beside(results, n),
+        **next(({"bytes": r["bytes"]} for r in results if r.get("bytes")), {}),
         "choice": [choice(r, n) for r in results],
     }
 

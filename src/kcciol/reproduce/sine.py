@@ -90,10 +90,11 @@ NOTES = {
     "kcciol": "Its meta-loss is what the table asks for: the error on the functions seen so far, after each of them. "
     "The printed one is the error after the last. And its meta-gradient is exact, through all 400 steps of the inner "
     "loop, its norm clipped; that of `kcciol-paper` takes those steps as constants. The inner rate rises over the "
-    "first 500 steps, and a step to where every inner loop blows up is taken back.",
+    "first 500 steps, and a step to where every inner loop blows up is taken back. The constraint of phase 3 holds the "
+    "gradient of first order all the same, so it is not quite the paper's term; `control` is without it.",
     "kcciol-paper": "The printed rates and meta-loss, and a meta-gradient of first order. What was tried to reach the "
     "paper: sixteen settings of rates and of the number of trajectories a step, with our meta-loss, the best of which "
-    "is `kcciol-first`; then the exact meta-gradient, which is `kcciol`.",
+    "is `kcciol-first` (these trials are not kept); then the exact meta-gradient, which is `kcciol`.",
     "kcciol-first": "Our meta-loss with a meta-gradient of first order.",
     "kcciol-phase1": "What OML is with our meta-loss and its exact gradient.",
     "kcciol-first-phase1": "What OML is with our meta-loss.",
