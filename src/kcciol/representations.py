@@ -212,7 +212,7 @@ REPRESENTATIONS: dict[str, Method] = {
         lambda c: _is_online(c) and c.phase3.lam == 0,
     ),
     "control": Method(
-        "control: neither of the two",
+        "neither of the two terms, the same steps",
         "-",
         lambda c: _without(c, gamma=True, lam=True),
         lambda c: _is_online(c) and c.phase2.gamma == c.phase3.lam == 0,

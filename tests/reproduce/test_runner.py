@@ -120,7 +120,10 @@ def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
         make(wanted)
-    damages: list[Any] = [[], {k: v for k, v in cell.items() if k != "record"}]
+    damages: list[Any] = [[], {k: v for k, v in cell.items() if k != "record"}, {**cell, "classes": [1]}]
+    n, row = next(iter(cell["classes"].items()))
+    for values in ([], [None, *row["by_trajectory"][1:]], row["by_trajectory"][1:], "x"):
+        damages.append({**cell, "classes": {**cell["classes"], n: {**row, "by_trajectory": values}}})
     for damaged in damages:
         path.write_text(json.dumps(damaged))
         with pytest.raises(UserError, match="cannot be read"):

@@ -143,7 +143,9 @@ def draw(where: Where, seeds: Sequence[int]) -> list[Drawn]:
     caption = (
         "Rows: 5, 6 and 7, after all three were learned; the rate falls from left to right. theta stays as it is, W "
         f"learns. The numbers are means over {several} trainings of 100 images each, the pictures are of the first. "
-        "mrcl is the end of phase 1; kcciol and control have phase 3 after it, with and without the constraint."
+        "mrcl is the end of phase 1; kcciol and control have phase 3 after it, with and without the constraint. What "
+        "an image looks like is said by a classifier of real digits, which must call noise, too, one of ten: what "
+        "looks like a 7 to it need not be one. The last digit is at the end when it is learned."
     )
     data = {c: [{rate: v["right"] for rate, v in r["rates"].items()} for r in rs] for c, rs in found.items()}
     rates = len(next(iter(found.values()))[0]["rates"])

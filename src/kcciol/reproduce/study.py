@@ -337,9 +337,24 @@ def read_cell(path: Path, *keys: str) -> dict[str, Any]:
             raise ValueError(f"it lacks {min(missing)}")
         if not isinstance(found["config"], dict):
             raise ValueError("its config is none")
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        for key, values in MEASURED.items():
+            for n, row in found.get(key, {}).items():
+                if values in row and not _is_whole(row, values):
+                    raise ValueError(f"{values} of {key} {n} is not whole")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} cannot be read ({error}): move it away, and it is made again.") from None
     return found
+
+
+MEASURED = {"classes": "by_trajectory", "functions": "by_run"}  # where single runs lie in a cell
+
+
+def _is_whole(row: dict[str, Any], values: str) -> bool:
+    """A number for each run, but for those that diverged; a row need not say how many there were."""
+    found = row[values]
+    if not isinstance(found, list) or not all(isinstance(value, int | float) for value in found):
+        return False
+    return bool(row.get("diverged")) or len(found) == row.get("n", len(found)) > 0
 
 
 def _no_number(name: str) -> float:
