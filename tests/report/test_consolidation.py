@@ -104,7 +104,9 @@ def test_the_method_stands_beside_its_phases_and_the_control(
     section = panel(tmp_path, lower)
     found = cells(section)
     assert [h.text for h in section.all("h3")] == ["Digits"]
-    assert [p.text for p in section.all("p", "about")] == ["accuracy (lower is better)" if lower else "accuracy"]
+    assert [p.text for p in section.all("p", "about")] == [
+        f"accuracy{' (lower is better)' if lower else ''} · 2 seeds, ± over streams"
+    ]
     shown = [found["5", name].text for name in ("phase 1", "phase 2", "phase 3", "control")]
     assert shown == ["50.5", "58.0", "61.2", "61.1"]
     assert chips(found["5", "kcciol − phase 1"]) == [("+10.8 ± 1.0", kinds[0])]  # of gaps 10, 10.5, 11, 11.5
@@ -134,10 +136,13 @@ def test_small_errors_have_more_digits_and_log_scales_are_named(tmp_path: Path) 
         for n, e in (("1", 0.0002), ("50", 0.04))
     }
     section = panel(tmp_path, rows=rows, lower=True)
-    assert [p.text for p in section.all("p", "about")] == ["accuracy (lower is better), log scale up and across"]
+    assert [p.text for p in section.all("p", "about")] == [
+        "accuracy (lower is better) (vertical and horizontal log scale) · 1 seed, ± over streams"
+    ]
     found = cells(section)
-    assert chips(found["50", "kcciol − control"])[0][0].startswith("+0.02200 ± ")
-    assert chips(found["50", "the same, printed settings"]) == [("−1.00000", "rival")]  # one stream: no interval
+    assert chips(found["1", "kcciol − control"])[0][0].startswith("+0.00011 ± ")
+    assert chips(found["50", "kcciol − control"])[0][0].startswith("+0.022 ± ")
+    assert chips(found["50", "the same, printed settings"]) == [("−1.000", "rival")]  # one stream: no interval
 
 
 @pytest.mark.parametrize(
@@ -158,3 +163,11 @@ def test_one_row_is_enough(tmp_path: Path) -> None:
     section = panel(tmp_path, rows=rows)
     assert not section.all("svg")  # there is no line
     assert chips(cells(section)["5", "kcciol − control"])[0][0].startswith("+0.750")
+
+
+def test_of_three_seeds_it_says_so_and_a_rehearsal_is_named(tmp_path: Path) -> None:
+    rows = {n: {"kcciol": measured([2.0], [2.0], [2.0]), "control": measured([1.0], [1.0], [1.5])} for n in ("5", "6")}
+    section = panel(tmp_path, rows=rows, title="Rehearsal, it means nothing: Digits, novel")
+    assert [h.text for h in section.all("h3")] == ["Rehearsal, it means nothing: Digits"]
+    assert section.all("p", "about")[0].text == "accuracy · 3 seeds, ± over seeds"
+    assert [i.text for i in section.all("p", "legend")[0].all("span")] == ["phase 3", "control"]  # what is drawn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -362,7 +363,19 @@ def test_a_folder_that_is_named_like_a_result_is_named(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, table1=table1())
     (folder / "table6.json").mkdir()
     (box,) = made(folder).all("aside", "warning")
-    assert "table6.json is left out: it cannot be read" in box.text
+    assert "table6.json is left out: it is no file" in box.text
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no such files")
+def test_what_is_no_file_is_named_and_waits_for_nobody(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, table1=table1())
+    (folder / "table4.json").symlink_to(folder / "gone")
+    (folder / "table5.json").symlink_to(folder / "table5.json")
+    os.mkfifo(folder / "table6.json")
+    (folder / "figures").write_text("")
+    found = read(folder).warnings
+    for name in ("figures", "table4.json", "table5.json", "table6.json"):
+        assert any(warning.startswith(f"{name} is left out: ") for warning in found), name
 
 
 def test_commits_are_short_and_named_once(tmp_path: Path) -> None:

@@ -48,3 +48,12 @@ def test_many_columns_are_counted_together(tmp_path: Path) -> None:
     rows = {"1": {name: cell(9.0) for name in names} | {f"paper: {name}": printed(8.0) for name in names}}
     (card,) = made(folder_of(tmp_path, table1={"rows": rows})).all("div", "card")
     assert [p.text for p in card.all("p", "big")] == ["4 of 4 reached"]
+
+
+def test_choices_at_the_end_of_their_grid_are_marked(tmp_path: Path) -> None:
+    choices: dict[str, Any] = {"edge": [{"at_edge": False}, {"at_edge": ["rate"]}], "in": [{"at_edge": []}], "odd": 3}
+    rows = {"5": {name: cell(5.0, choice=choice) for name, choice in choices.items()}}
+    section = made(folder_of(tmp_path, table1={"rows": rows})).by_id("table1")
+    assert {name for (_, name), td in cells(section).items() if "†" in td.text} == {"edge"}
+    assert "† a setting was chosen at the end of its grid" in section.all("p", "about")[0].text
+    assert "↕" not in section.text  # marks that there are none of are not explained

@@ -95,9 +95,9 @@ def by_powers(grid: Grid, columns: Sequence[str], lower: bool) -> bool:
 
 def on_scales(grid: Grid, columns: Sequence[str], lower: bool) -> str:
     """What must be said of the two scales, if anything."""
-    found = [("up", by_powers(grid, columns, lower)), ("across", spread_out(grid))]
+    found = [("vertical", by_powers(grid, columns, lower)), ("horizontal", spread_out(grid))]
     named = " and ".join(name for name, by in found if by)
-    return f", log scale {named}" if named else ""
+    return f" ({named} log scale)" if named else ""
 
 
 def _means(grid: Grid, columns: Sequence[str]) -> list[float]:
@@ -156,7 +156,7 @@ def _frame(scale: Scale) -> list[Html]:
     for tick in scale.ticks():
         y = f"{scale.y(tick):.1f}"
         drawn.append(el("line", x1=f"{LEFT:g}", x2=f"{WIDTH - RIGHT:g}", y1=y, y2=y, class_="grid"))
-        drawn.append(el("text", f"{tick:.4g}", x=f"{LEFT - 6:g}", y=f"{scale.y(tick) + 4:.1f}", text_anchor="end"))
+        drawn.append(el("text", _tick(tick), x=f"{LEFT - 6:g}", y=f"{scale.y(tick) + 4:.1f}", text_anchor="end"))
     names = list(scale.x.items())
     last, free = names[-1], -math.inf
     for row, x in names:  # the last is always shown, so others must leave it room
@@ -166,6 +166,15 @@ def _frame(scale: Scale) -> list[Html]:
             drawn.append(el("text", row, x=f"{x:.1f}", y=f"{HEIGHT - 7:g}", text_anchor="middle"))
             free = x + half
     return drawn
+
+
+def _tick(value: float) -> str:
+    """As short as may be.
+
+    >>> _tick(0.25), _tick(0.0001), _tick(2e12)
+    ('0.25', '1e-4', '2e+12')
+    """
+    return f"{value:.0e}".replace("e-0", "e-") if 0 < abs(value) < 1e-3 else f"{value:.4g}"
 
 
 def _band(part: Points, scale: Scale) -> Html:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from kcciol.report.chart import numeric, on_scales, overlay
 from kcciol.report.markup import Html, el, join
-from kcciol.report.pairs import Gap, gap
+from kcciol.report.pairs import SEEDS, Gap, gap
 from kcciol.report.read import METHOD, PAPER, Cell, Grid, Table
 from kcciol.report.words import digits_of, mean_and_interval, signed
 
@@ -27,13 +28,15 @@ GAPS = {  # differences: the columns they are of
     "the same, our meta-loss, first order": ("kcciol-first", "control-first"),
 }
 OTHER_RATES = "*"
+SMALL = 0.01  # differences of errors that need more digits
 ABOUT = (
     "Phase 1 is meta-learning alone. Phase 2 goes on with the l1 term, phase 3 with the constraint that holds what is "
     "important: its end is kcciol. The control takes the steps of phases 2 and 3, at their rates, without either term."
 )
 HOW = (
-    "Differences are on the same streams, ± the 95 % interval over these (over seeds, where there are three); below "
-    "each stands that of each seed. Green is where kcciol is better, red where it is worse, by more than the interval "
+    "Differences are on the same streams, of the seeds that both have, ± the 95 % interval: over the seeds where there "
+    "are three, else over the streams, which says nothing of another seed; below it stands that of each seed. Green is "
+    "where kcciol is better, red where it is worse, by more than the interval "
     f"and with every seed. A head learns at the rate that was chosen for its column: {OTHER_RATES} marks where the two "
     "rates differ, so that the difference is theirs, too. Class means have no rate."
 )
@@ -41,17 +44,18 @@ HOW = (
 
 def section(tables: Iterable[Table], anchor: str) -> Html:
     """A panel for each table that has both the method and the control; nothing without one."""
-    panels = [_panel(table, table.grids[0]) for table in tables if has(table)]
-    if not panels:
+    shown = [table for table in tables if has(table)]
+    if not shown:
         return Html("")
-    keys = [el("span", el("i", class_=f"key {kind}"), f" {name}") for name, kind in STAGES.values()]
+    drawn = {column for table in shown for column in table.grids[0].columns}
+    keys = [el("span", el("i", class_=f"key {kind}"), f" {name}") for c, (name, kind) in STAGES.items() if c in drawn]
     return el(
         "section",
         el("h2", "What consolidation adds"),
         el("p", ABOUT),
         el("p", HOW),
         el("p", *keys, class_="legend"),
-        el("div", *panels, class_="stages"),
+        el("div", *(_panel(table, table.grids[0]) for table in shown), class_="stages"),
         id=anchor,
     )
 
@@ -68,26 +72,37 @@ def _panel(table: Table, grid: Grid) -> Html:
     stages = [column for column in lines if not column.startswith(PAPER)]
     gaps = {name: pair for name, pair in GAPS.items() if set(pair) <= set(grid.columns)}
     digits = digits_of(table.every)
-    heads = [table.axis or "row", *(STAGES[c][0] for c in stages), *gaps]
+    heads = [table.axis or "row", *gaps, *(STAGES[c][0] for c in stages)]
     rows = [
         el(
             "tr",
             el("th", row, scope="row"),
-            *_means(cells, stages, digits),
             *_gaps(table, cells, gaps.values(), digits),
+            *_means(cells, stages, digits),
         )
         for row, cells in grid.rows.items()
         if METHOD in cells
     ]
-    names = [el("th", name, scope="col") for name in heads]
+    names = [el("th", re.sub(r" (?=\d)", "\u00a0", name), scope="col") for name in heads]  # "phase 1" is one word
     shown = el("table", el("thead", el("tr", *names)), el("tbody", *rows), class_="cells")
+    about = f"{table.measure}{on_scales(grid, list(lines), table.lower)}{_seeds(grid)}"
     return el(
         "div",
         el("h3", table.short),
-        el("p", f"{table.measure}{on_scales(grid, list(lines), table.lower)}", class_="about"),
+        el("p", about, class_="about"),
         el("div", overlay(grid, lines, digits, table.lower), class_="panel"),
         el("div", shown, class_="scroll", tabindex="0", role="region", aria_label=f"{table.title}, by phase"),
     )
+
+
+def _seeds(grid: Grid) -> str:
+    """How many both have, and so what the intervals are over."""
+    both = (cells for cells in grid.rows.values() if {METHOD, CONTROL} <= set(cells))
+    found = {len(one.by_seed) for cells in both if (one := gap(cells[METHOD].about, cells[CONTROL].about)) is not None}
+    if len(found) != 1:
+        return ""
+    (count,) = found
+    return f" · {'1 seed' if count == 1 else f'{count} seeds'}, ± over {'seeds' if count >= SEEDS else 'streams'}"
 
 
 def _means(cells: dict[str, Cell], columns: Iterable[str], digits: int) -> list[Html]:
@@ -112,7 +127,8 @@ def _rates(cell: Cell) -> list[Any]:
 
 def _gap(found: Gap, lower: bool, digits: int, differ: bool) -> Html:
     better = -found.sign if lower else found.sign
-    digits = digits if digits == 1 else digits + 2  # errors are small
+    if digits > 1 and max(abs(found.mean), found.half or 0.0) < SMALL:
+        digits += 2
     half = "" if found.half is None else f" ± {found.half:.{digits}f}"
     chip = el("span", signed(found.mean, digits) + half, class_=f"chip {('rival', 'reached', 'missed')[better]}")
     seeds = ", ".join(signed(each, digits) for each in found.by_seed)

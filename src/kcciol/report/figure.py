@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +30,28 @@ def numbers(found: dict[str, Any]) -> Html:
         return _list(found)
     heads = [el("th", name, scope="col") for name in ("", *sides.columns)]
     lines = [
-        el("tr", el("th", row, scope="row"), *(el("td", spoken(sides.values[row, c])) for c in sides.columns))
+        el(
+            "tr",
+            el("th", row, scope="row"),
+            *(el("td", v) for v in even([sides.values[row, c] for c in sides.columns])),
+        )
         for row in sides.rows
     ]
     table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="numbers")
     return join([_list(sides.alone), _scrolling(table)])
+
+
+def even(values: Sequence[Any]) -> list[str]:
+    """Numbers with as many decimals as that which needs most.
+
+    >>> even([39.5, 39.22, 7.0])
+    ['39.50', '39.22', '7.00']
+    """
+    shown = [spoken(value) for value in values]
+    if not all(isinstance(value, float) and "e" not in text for value, text in zip(values, shown, strict=True)):
+        return shown
+    decimals = max(len(text.partition(".")[2]) for text in shown)
+    return [f"{value:.{decimals}f}" for value in values]
 
 
 def _list(found: dict[str, Any]) -> Html:

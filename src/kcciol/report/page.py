@@ -141,7 +141,7 @@ def _card(table: Table, anchor: str) -> Html:
     if not tally(table):
         count = sum(1 for grid in table.grids for _ in grid.own())
         big = el("p", str(count), el("small", " cells"), class_="big")
-        parts = [big, el("p", "measured; the paper has no counterpart")]
+        parts = [big, el("p", "measured, with no numbers of the paper beside them")]
     elif 1 < len(columns) <= FEW:
         parts = [part for column in columns for part in _fared(table, [column], column)]
     else:

@@ -33,7 +33,7 @@ METHOD = "kcciol"  # the column of the paper's method
 IMAGES = {".png": "image/png", ".svg": "image/svg+xml"}
 ROUNDING = 1e-9  # a mean of floats that should equal a printed number may fall short of it by so much
 DEEPEST = 50  # levels that a person would still follow
-LARGEST = 1e300  # what is larger is no measurement, and overflows
+LARGEST = 1e100  # what is larger is no measurement, and its square overflows
 Verdict = Literal["reached", "within", "missed"]
 
 
@@ -94,8 +94,9 @@ class Table:
 
     @property
     def short(self) -> str:
-        """What its title says before the first comma."""
-        return self.title.split(",")[0]
+        """What its title says before the first comma; after a colon, if there is one: that may be a warning."""
+        warning, colon, name = self.title.rpartition(": ")
+        return warning + colon + name.split(",")[0]
 
     @property
     def measure(self) -> str:
@@ -166,7 +167,10 @@ def read(folder: Path) -> Results:
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}: name the one that holds the results.")
     found = Results([], [], [], [])
-    for path in [*_json_files(folder), *_json_files(folder / "figures")]:
+    figures = folder / "figures"
+    if figures.exists() and not figures.is_dir():
+        found.warnings.append("figures is left out: it is no folder.")
+    for path in [*_json_files(folder), *_json_files(figures)]:
         try:
             _take(path, path.parent != folder, found)
         except Unfit as unfit:
@@ -192,10 +196,12 @@ def _json_files(folder: Path) -> list[Path]:
         parts = re.findall(r"\d+|\D+", path.stem)
         return not path.stem.startswith("table"), [(int(p), "") if p.isdecimal() else (-1, p) for p in parts]
 
-    return sorted((p for p in folder.glob("*.json") if p.is_file() or p.is_dir()), key=order) if folder.is_dir() else []
+    return sorted(folder.glob("*.json"), key=order)
 
 
 def _take(path: Path, figure: bool, found: Results) -> None:
+    if path.exists() and not path.is_file():
+        raise Unfit("it is no file")
     try:
         text = path.read_bytes()
         value = json.loads(text, parse_int=_integer)

@@ -29,11 +29,7 @@ from kcciol.report.words import (
 
 MARKS: dict[str, str] = {"reached": "✓", "within": "≈", "missed": "✗"}
 RIVAL = "one of its rivals, made again: no number to reach"
-APART = " ↕"
-INTERVAL = (
-    "± is the 95 % interval over the streams of all seeds; ↕ marks where what the seeds gave, which is behind the "
-    "number, lies further apart than that"
-)
+INTERVAL = "± is the 95 % interval over the streams of all seeds"
 WIDE = 8  # a grid with more columns than this, and than rows, is shown on its side
 MANY = 6  # with more columns than this, no word is spent in a cell
 FACTS = {  # what is known about a cell, in this order and words; what has no word here comes after, under its own name
@@ -51,6 +47,26 @@ FACTS = {  # what is known about a cell, in this order and words; what has no wo
 }
 LEARNED = "training_images"
 HIDDEN = ("by_trajectory",)  # as many numbers as there are streams
+
+
+def _apart(cell: Cell) -> bool:
+    """Whether the seeds' means lie further apart than the interval reaches: another seed may give what is not in it."""
+    means = cell.about.get("by_seed")
+    if cell.ci95 is None or not isinstance(means, list) or len(means) < 2:
+        return False
+    return all(isinstance(m, int | float) for m in means) and max(means) - min(means) > 2 * cell.ci95
+
+
+def _at_edge(cell: Cell) -> bool:
+    """Whether something was chosen at the end of its grid: beyond it may lie a better one."""
+    choice = cell.about.get("choice")
+    return any(isinstance(c, dict) and bool(c.get("at_edge")) for c in (choice if isinstance(choice, list) else []))
+
+
+CELL_MARKS = {
+    "↕": ("what the seeds gave lies further apart than the interval", _apart),
+    "†": ("a setting was chosen at the end of its grid", _at_edge),
+}
 
 
 @dataclass
@@ -126,7 +142,7 @@ def section(table: Table, anchor: str) -> Html:
     """The whole section."""
     view = View(table, anchor)
     parts = [part for grid in table.grids for part in _grid(view, grid)]
-    about = [table.metric, "lower is better" if table.lower else "", _seeds(view.seeds), INTERVAL]
+    about = [table.metric, "lower is better" if table.lower else "", _seeds(view.seeds), INTERVAL, _marks(table)]
     about.append("the stronger a tint, the better" if any(grid.plain for grid in table.grids) else "")
     return el(
         "section",
@@ -174,6 +190,13 @@ def _legend(table: Table) -> Html:
     if not all(table.aims_at(column) for grid in table.grids for column in grid.paired):
         items.append(el("span", el("span", "+1", class_="chip rival"), " ", RIVAL))
     return el("p", "Ours above, the paper’s below it with our difference: ", *items, class_="legend")
+
+
+def _marks(table: Table) -> str:
+    """What the marks behind numbers mean, those that there are."""
+    own = [cell for grid in table.grids for *_, cell in grid.own()]
+    used = [f"{mark} {words}" for mark, (words, holds) in CELL_MARKS.items() if any(map(holds, own))]
+    return "; ".join(used)
 
 
 def _grid(view: View, grid: Grid) -> list[Html]:
@@ -235,8 +258,8 @@ def _cell(view: View, grid: Grid, row: str, column: str) -> Html:
     if ours is not None:
         name = f"{view.anchor}-box{next(view.boxes)}"
         mean, interval = mean_and_interval(ours, view.digits)
-        apart = el("small", APART, title="the means of the seeds lie further apart") if _apart(ours) else ""
-        shown = el("button", mean, el("small", interval) if interval else "", apart, popovertarget=name, type="button")
+        marks = [el("small", f" {mark}", title=words) for mark, (words, holds) in CELL_MARKS.items() if holds(ours)]
+        shown = el("button", mean, el("small", interval) if interval else "", *marks, popovertarget=name, type="button")
         box = _box(view, grid, row, column, name)
     if paper is None:
         share = _share(grid, row, column, view.table.lower) if column in grid.plain else None
@@ -253,14 +276,6 @@ def _cell(view: View, grid: Grid, row: str, column: str) -> Html:
         else:
             chip = el("span", gap, class_="chip rival", title=RIVAL)
     return el("td", shown, el("div", printed_, " ", chip, class_="versus"), box)
-
-
-def _apart(cell: Cell) -> bool:
-    """Whether the seeds' means lie further apart than the interval reaches: another seed may give what is not in it."""
-    means = cell.about.get("by_seed")
-    if cell.ci95 is None or not isinstance(means, list) or len(means) < 2:
-        return False
-    return all(isinstance(m, int | float) for m in means) and max(means) - min(means) > 2 * cell.ci95
 
 
 def _share(grid: Grid, row: str, column: str, lower: bool) -> float | None:

@@ -354,7 +354,8 @@ def _is_whole(row: dict[str, Any], values: str) -> bool:
     found = row[values]
     if not isinstance(found, list) or not all(isinstance(value, int | float) for value in found):
         return False
-    return bool(row.get("diverged")) or len(found) == row.get("n", len(found)) > 0
+    n = row.get("n", row.get("test", {}).get("n", len(found)))
+    return bool(row.get("diverged")) or len(found) == n > 0
 
 
 def _no_number(name: str) -> float:
