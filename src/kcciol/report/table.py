@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kcciol.report.chart import charts, numeric, on_scales
+from kcciol.report.marks import CELL_MARKS, used_marks
 from kcciol.report.markup import Html, el, join
 from kcciol.report.measured import how_measured
 from kcciol.report.names import explained
@@ -47,26 +48,6 @@ FACTS = {  # what is known about a cell, in this order and words; what has no wo
 }
 LEARNED = "training_images"
 HIDDEN = ("by_trajectory",)  # as many numbers as there are streams
-
-
-def _apart(cell: Cell) -> bool:
-    """Whether the seeds' means lie further apart than the interval reaches: another seed may give what is not in it."""
-    means = cell.about.get("by_seed")
-    if cell.ci95 is None or not isinstance(means, list) or len(means) < 2:
-        return False
-    return all(isinstance(m, int | float) for m in means) and max(means) - min(means) > 2 * cell.ci95
-
-
-def _at_edge(cell: Cell) -> bool:
-    """Whether something was chosen at the end of its grid: beyond it may lie a better one."""
-    choice = cell.about.get("choice")
-    return any(isinstance(c, dict) and bool(c.get("at_edge")) for c in (choice if isinstance(choice, list) else []))
-
-
-CELL_MARKS = {
-    "↕": ("what the seeds gave lies further apart than the interval", _apart),
-    "†": ("a setting was chosen at the end of its grid", _at_edge),
-}
 
 
 @dataclass
@@ -142,7 +123,7 @@ def section(table: Table, anchor: str) -> Html:
     """The whole section."""
     view = View(table, anchor)
     parts = [part for grid in table.grids for part in _grid(view, grid)]
-    about = [table.metric, "lower is better" if table.lower else "", _seeds(view.seeds), INTERVAL, _marks(table)]
+    about = [table.metric, "lower is better" if table.lower else "", _seeds(view.seeds), INTERVAL, used_marks(table)]
     about.append("the stronger a tint, the better" if any(grid.plain for grid in table.grids) else "")
     return el(
         "section",
@@ -190,13 +171,6 @@ def _legend(table: Table) -> Html:
     if not all(table.aims_at(column) for grid in table.grids for column in grid.paired):
         items.append(el("span", el("span", "+1", class_="chip rival"), " ", RIVAL))
     return el("p", "Ours above, the paper’s below it with our difference: ", *items, class_="legend")
-
-
-def _marks(table: Table) -> str:
-    """What the marks behind numbers mean, those that there are."""
-    own = [cell for grid in table.grids for *_, cell in grid.own()]
-    used = [f"{mark} {words}" for mark, (words, holds) in CELL_MARKS.items() if any(map(holds, own))]
-    return "; ".join(used)
 
 
 def _grid(view: View, grid: Grid) -> list[Html]:
