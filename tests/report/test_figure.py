@@ -13,7 +13,7 @@ from tests.report.parsed import folder_of, made
 
 def test_numbers_of_a_figure_lie_side_by_side(tmp_path: Path) -> None:
     names = [f"{name}, {n} classes" for n in (50, 200, 10) for name in ("ours", "theirs")]
-    folder = folder_of(tmp_path, **{"bench": {"a": 1}})
+    folder = folder_of(tmp_path, bench={"a": 1})
     (folder / "figures").mkdir()
     figure = {"title": "f", "numbers": {"alone": 7.5} | {name: float(i) for i, name in enumerate(names)}}
     (folder / "figures" / "f.json").write_text(json.dumps(figure))
@@ -68,7 +68,7 @@ def test_numbers_in_names_are_put_in_order_as_numbers() -> None:
 
 
 def test_without_numbers_there_is_no_table(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, **{"bench": {"a": 1}})
+    folder = folder_of(tmp_path, bench={"a": 1})
     (folder / "figures").mkdir()
     (folder / "figures" / "f.json").write_text(json.dumps({"title": "f", "numbers": {}}))
     assert not made(folder).by_id("figure-f").all("table")

@@ -150,7 +150,7 @@ def test_summary_and_header(page: Node, example: Path) -> None:
     assert all(part in cards[0] for part in ("1 of 1 kcciol", "0 of 1 scratch", "0 of 2 oml"))
     assert "1 of 3 reached" in cards[1]
     assert "48 cells" in cards[-1]
-    assert "10.0 min with 2 processes, 60 s with 1 processes" in page.by_id("table4").text
+    assert "10.0 min, --jobs 2; 60 s, --jobs 1" in page.by_id("table4").text
     tables = read(example).tables
     assert [t.name for t in tables] == ["table1", "table4", "table10", "heads"]
     assert tally(tables[0]) == {"reached": 1, "within": 1, "missed": 1, "unmeasured": 1}

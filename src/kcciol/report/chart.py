@@ -14,8 +14,8 @@ WIDTH, HEIGHT = 280.0, 176.0
 LEFT, RIGHT, TOP, BOTTOM = 38.0, 14.0, 10.0, 24.0
 DIGIT = 6.5  # how wide one is
 SPREAD = 20.0  # rows that differ by more than so many times are laid out by their logarithm
-FARTHEST = 1e15  # rows named by larger numbers are not laid out by them
 DEEP = 100.0  # and so are errors
+FARTHEST = 1e15  # rows named by larger numbers are not laid out by them
 Points = list[tuple[float, Cell]]
 
 

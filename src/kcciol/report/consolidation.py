@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from kcciol.report.chart import numeric, on_scales, overlay
-from kcciol.report.markup import Html, el, join
+from kcciol.report.markup import Html, el, join, scrolling
 from kcciol.report.pairs import SEEDS, Gap, gap
 from kcciol.report.read import METHOD, PAPER, Cell, Grid, Table
-from kcciol.report.words import digits_of, mean_and_interval, signed
+from kcciol.report.words import counted, digits_of, mean_and_interval, signed
 
 CONTROL = "control"
 STAGES = {  # columns: what they are called here, and the kind of their lines
@@ -91,7 +91,7 @@ def _panel(table: Table, grid: Grid) -> Html:
         el("h3", table.short),
         el("p", about, class_="about"),
         el("div", overlay(grid, lines, digits, table.lower), class_="panel"),
-        el("div", shown, class_="scroll", tabindex="0", role="region", aria_label=f"{table.title}, by phase"),
+        scrolling(shown, f"{table.title}, by phase"),
     )
 
 
@@ -102,7 +102,7 @@ def _seeds(grid: Grid) -> str:
     if len(found) != 1:
         return ""
     (count,) = found
-    return f" · {'1 seed' if count == 1 else f'{count} seeds'}, ± over {'seeds' if count >= SEEDS else 'streams'}"
+    return f" · {counted(count, 'seed')}, ± over {'seeds' if count >= SEEDS else 'streams'}"
 
 
 def _means(cells: dict[str, Cell], columns: Iterable[str], digits: int) -> list[Html]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kcciol.report.markup import Html, el, join
+from kcciol.report.markup import Html, el, join, scrolling
 from kcciol.report.words import spoken
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -38,7 +38,7 @@ def numbers(found: dict[str, Any]) -> Html:
         for row in sides.rows
     ]
     table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="numbers")
-    return join([_list(sides.alone), _scrolling(table)])
+    return join([_list(sides.alone), scrolling(table, "numbers")])
 
 
 def even(values: Sequence[Any]) -> list[str]:
@@ -56,11 +56,7 @@ def even(values: Sequence[Any]) -> list[str]:
 
 def _list(found: dict[str, Any]) -> Html:
     lines = [el("tr", el("th", name, scope="row"), el("td", spoken(value))) for name, value in found.items()]
-    return _scrolling(el("table", el("tbody", *lines), class_="numbers")) if lines else Html("")
-
-
-def _scrolling(table: Html) -> Html:
-    return el("div", table, class_="scroll", tabindex="0", role="region", aria_label="numbers")
+    return scrolling(el("table", el("tbody", *lines), class_="numbers"), "numbers") if lines else Html("")
 
 
 def two_sides(found: dict[str, Any]) -> Sides | None:

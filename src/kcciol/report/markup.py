@@ -21,6 +21,11 @@ def el(name: str, *children: str, **attributes: str | bool | None) -> Html:
     return Html(f"<{name}{head}>{join(children)}</{name}>")
 
 
+def scrolling(table: Html, label: str) -> Html:
+    """A table in a box of its own, which scrolls, by the keyboard too, when it is wider than the page."""
+    return el("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
 def join(children: Iterable[str], between: str = "") -> Html:
     """One after another."""
     return Html(between.join(c if isinstance(c, Html) else escape(c) for c in children))

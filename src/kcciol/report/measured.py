@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kcciol.report.markup import Html, el, join
+from kcciol.report.markup import Html, el, join, scrolling
 from kcciol.report.read import records_in
 from kcciol.report.words import duration, some, spoken
 
@@ -35,14 +35,14 @@ def _times(trained: dict[str, Any], spent: dict[str, Any]) -> Html:
         lines.append(el("tr", el("th", column, scope="row"), *(el("td", c) for c in cells)))
     heads = [el("th", h, scope="col") for h in ("column", "training, each seed, own steps", "measuring, all cells")]
     table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="every")
-    return el("div", table, class_="scroll")
+    return scrolling(table, "time")
 
 
 def _calls(log: Any) -> str:
     """How long each call took, and how many processes it had."""
     entries = [entry for entry in log if isinstance(entry, dict)] if isinstance(log, list) else []
     known = [(e["seconds"], e.get("jobs")) for e in entries if isinstance(e.get("seconds"), int | float)]
-    return ", ".join(f"{duration(s)}{f' with {jobs} processes' if jobs else ''}" for s, jobs in known)
+    return "; ".join(f"{duration(s)}{f', --jobs {jobs}' if jobs else ''}" for s, jobs in known)
 
 
 def _numbers(value: Any) -> list[float]:

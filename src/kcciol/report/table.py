@@ -12,11 +12,12 @@ from typing import Any
 
 from kcciol.report.chart import charts, numeric, on_scales
 from kcciol.report.marks import CELL_MARKS, used_marks
-from kcciol.report.markup import Html, el, join
+from kcciol.report.markup import Html, el, join, scrolling
 from kcciol.report.measured import how_measured
 from kcciol.report.names import explained
 from kcciol.report.read import METHOD, PAPER, Cell, Grid, Table, verdict
 from kcciol.report.words import (
+    counted,
     digits_of,
     duration,
     fixed,
@@ -68,7 +69,7 @@ class View:
         """The name of a row or column, with how many seeds it has, if fewer than others, and a link to its note."""
         parts = [name]
         if self.seeds.get(name, 0) < max(self.seeds.values(), default=0) and name in self.seeds:
-            parts.append(el("small", f" {_count(self.seeds[name])}"))
+            parts.append(el("small", f" {counted(self.seeds[name], 'seed')}"))
         if name in self.table.notes:
             place = list(self.table.notes).index(name) + 1
             parts.append(el("sup", el("a", f"note {place}", href=f"#{self.anchor}-note{place}")))
@@ -151,14 +152,10 @@ def seeds_of(table: Table) -> dict[str, int]:
     return found
 
 
-def _count(seeds: int) -> str:
-    return "1 seed" if seeds == 1 else f"{seeds} seeds"
-
-
 def _seeds(each: dict[str, int]) -> str:
     """How many trainings the columns have; those with fewer than most say so themselves."""
     few, many = min(each.values(), default=0), max(each.values(), default=0)
-    return f"{_count(many)}, fewer where it says so" if few < many else _count(many) if many else ""
+    return (counted(many, "seed") if many else "") + (", fewer where it says so" if few < many else "")
 
 
 def _legend(table: Table) -> Html:
@@ -220,7 +217,7 @@ def _matrix(view: View, grid: Grid, columns: Sequence[str], rows: Sequence[str])
     many = " many" if len(heads) > MANY else ""
     table = el("table", el("thead", el("tr", corner, *heads)), el("tbody", *lines), class_=f"cells{many}")
     name = " ".join([heading(view.table.name), grid.group]).strip()
-    return el("div", table, class_="scroll", tabindex="0", role="region", aria_label=name)
+    return scrolling(table, name)
 
 
 def _cell(view: View, grid: Grid, row: str, column: str) -> Html:
@@ -278,7 +275,7 @@ def _learned(view: View) -> Html:
         if found:
             tables += [el("h4", grid.group)] if grid.group else []
             table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="cells")
-            tables.append(el("div", table, class_="scroll", tabindex="0", role="region", aria_label="images learned"))
+            tables.append(scrolling(table, "images learned"))
     return (
         el("details", el("summary", "The same on the images that were learned from"), *tables) if tables else Html("")
     )
@@ -358,7 +355,7 @@ def _every_number(view: View) -> Html:
     table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="every")
     summary = el("summary", f"Every number with its n, seeds, settings, memory and time ({len(lines)})")
     same = el("p", "All of them: ", _listed(shared, {}), ".") if shared else ""
-    return el("details", summary, same, el("div", table, class_="scroll")) if own else Html("")
+    return el("details", summary, same, scrolling(table, "every number")) if own else Html("")
 
 
 def _listed(known: dict[str, str], without: dict[str, str]) -> str:

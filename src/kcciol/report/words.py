@@ -117,6 +117,15 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
+def counted(count: int, what: str) -> str:
+    """So many of what has a plural in s.
+
+    >>> counted(1, "seed"), counted(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def some(names: Iterable[str], most: int = 5) -> str:
     """The first few of several names, each once."""
     each = list(dict.fromkeys(names))

@@ -191,7 +191,7 @@ def mini_tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
         for n, more in frames.by_classes(others).items():
             rows.setdefault(n, {}).update(more)
         made["table7"] = frames.frame("table7", rows, found["table7"], NOTES7, PRINTED7) | of_each(learners | others)
-        spent = {name: {"": cell_seconds(results)} for name, results in others.items()}
+        spent = {name: {beside[name][1]: cell_seconds(results)} for name, results in others.items()}
         for column, each in found["table7"].items():
             for key, results in each.items():
                 spent.setdefault(name7(column, key), {})[key] = cell_seconds(results)
