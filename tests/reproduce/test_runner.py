@@ -22,7 +22,7 @@ from kcciol.representation import load
 from kcciol.reproduce import colour, frames, omniglot, runner
 from kcciol.reproduce import study as study_module
 from kcciol.reproduce.runner import groups, make, path_of, studies_of
-from kcciol.reproduce.study import Bench, Cell, Study, Where, config_of, folder_of
+from kcciol.reproduce.study import Bench, Cell, Study, Where, config_of, folder_of, is_trained
 from kcciol.reproduce.tables import gather, write_tables
 from tests.reproduce.example import OMNIGLOT, plan
 
@@ -184,6 +184,26 @@ def test_the_end_of_an_earlier_phase_is_measured_without_training(tmp_path: Path
     last = Bench(study, "kcciol", 0, where).representation
     assert not folder_of(study, "kcciol-phase1", 0, where).exists()
     assert not bool((first.Theta == last.Theta).all())
+
+
+def test_a_column_is_trained_as_far_as_it_is_asked_for(tmp_path: Path) -> None:
+    study, where = colour.MINI_IMAGENET, Where(runs=tmp_path / "one", tiny=True)
+    _ = Bench(study, "kcciol-o-plain", 0, where).representation  # of kcciol's phase 1, and control's phase 2
+    ends = {c: [p.stem for p in folder_of(study, c, 0, where).glob("phase?.*")] for c in ("kcciol", "control")}
+    assert ends == {"kcciol": ["phase1"], "control": ["phase2"]}
+    trained = {c: is_trained(study, c, 0, where) for c in ("kcciol-phase1", "kcciol-phase2", "kcciol", "control")}
+    assert [c for c, there in trained.items() if there] == ["kcciol-phase1"]
+    at_once = Bench(study, "kcciol", 0, Where(runs=tmp_path / "other", tiny=True)).representation
+    assert bool((Bench(study, "kcciol", 0, where).representation.Theta == at_once.Theta).all())  # goes on from there
+
+
+def test_nothing_goes_on_from_a_training_of_other_settings(tmp_path: Path) -> None:
+    study, where = colour.MINI_IMAGENET, Where(runs=tmp_path, tiny=True)
+    _ = Bench(study, "oml", 0, where).representation
+    folder_of(study, "kcciol-paper", 0, where).rename(folder_of(study, "kcciol", 0, where))
+    with pytest.raises(UserError, match="kcciol-seed0 was trained with other settings"):
+        _ = Bench(study, "control", 0, where).representation
+    assert not folder_of(study, "control", 0, where).exists()
 
 
 def test_of_two_optimisers_the_better_on_base_classes_is_shown() -> None:

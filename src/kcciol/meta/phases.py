@@ -57,10 +57,12 @@ def train(
     start: Path | None = None,
     quiet: bool = False,
     ranks: Ranks = ALONE,
+    last: int = 3,
 ) -> RunFolder:
     """Meta-train on the base classes and leave everything in the folder `out`.
 
-    resume continues the run in `out`. start begins after the phase at whose end that representation was saved.
+    resume continues the run in `out`. start begins after the phase at whose end that representation was saved. last is
+    the phase to stop after; a resumed run can go on from there.
     ranks are the processes that train together, joined already; each of them calls this with the same arguments.
     """
     require_kind(config, Config, "config", 'kcciol.preset("quickstart")')
@@ -86,7 +88,7 @@ def train(
         folder.rewind_metrics(at.phase, at.step)
         Theta = ranks.first(Theta).to(device)  # the same on all, to the bit, and not before the folder is ready
         run = Run(config, problem, base, folder, Theta, bar, stop, ranks)
-        for number in (1, 2, 3):  # lines 3, 4 and 6
+        for number in range(1, last + 1):  # lines 3, 4 and 6
             if number >= at.phase and config.phases[number - 1].steps:
                 _run_phase(run, number, at if at.phase == number and at.step else None)
         if not config.total_steps:  # the representation `scratch`

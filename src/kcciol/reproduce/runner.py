@@ -21,7 +21,7 @@ from kcciol.engine.stop import Stopped
 from kcciol.errors import Busy, UserError
 from kcciol.reproduce import colour, gan, omniglot, sine
 from kcciol.reproduce.drawn import Drawn
-from kcciol.reproduce.study import Bench, Cell, Study, Where, folder_of, read_cell, trained_seconds, what_matters
+from kcciol.reproduce.study import Bench, Cell, Study, Where, is_trained, read_cell, trained_seconds, what_matters
 from kcciol.values import to_dict
 
 STUDIES: dict[str, Study] = {study.name: study for study in (omniglot.STUDY, colour.MINI_IMAGENET, colour.CIFAR100)}
@@ -117,11 +117,7 @@ class Group:
         return not self.columns or not all(self._has(plan, column) for column in self.columns)
 
     def _has(self, plan: Plan, column: str) -> bool:
-        study = STUDIES[self.name]
-        made = study.columns[column]
-        if made.phase and made.after:  # measured where another column's training left it
-            column = made.after[0]
-        return (folder_of(study, column, self.seeds[0], plan.where) / "done.json").exists()
+        return is_trained(STUDIES[self.name], column, self.seeds[0], plan.where)
 
     def trains_with(self, other: Group) -> bool:
         """Whether the two go on from the same training."""

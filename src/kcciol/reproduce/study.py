@@ -159,11 +159,7 @@ class Bench:
 
     def after_phase(self, number: int) -> Representation:
         """The representation at the end of an earlier phase, which may be another column's."""
-        _ = self.representation  # trained
-        column: str = self.column
-        while (after := self.study.columns[column].after) is not None and number <= after[1]:
-            column = after[0]
-        path = folder_of(self.study, column, self.seed, self.where) / f"phase{number}.safetensors"
+        path = end_of(self.study, self.column, number, self.seed, self.where, self.data)
         return load_representation(path, pick_device("auto"))
 
     def stream(self, **sizes: Any) -> StreamConfig:
@@ -280,37 +276,67 @@ def folder_of(study: Study, column: str, seed: int, where: Where) -> Path:
 
 def trained(study: Study, column: str, seed: int, where: Where, data: Splits) -> Representation:
     """The representation, trained if it is not there yet."""
-    made, device = study.columns[column], pick_device("auto")
-    if made.phase and made.after is not None:  # the end of an earlier phase of another column
-        trained(study, made.after[0], seed, where, data)
-        path = folder_of(study, made.after[0], seed, where) / f"phase{made.phase}.safetensors"
-        return load_representation(path, device)
+    path = end_of(study, column, study.columns[column].phase, seed, where, data)
+    return load_representation(path, pick_device("auto"))
+
+
+def is_trained(study: Study, column: str, seed: int, where: Where) -> bool:
+    """Whether a column can be measured without more training."""
+    phase = study.columns[column].phase
+    return _is_there(folder_of(study, _holder(study, column, phase), seed, where), phase)
+
+
+def end_of(study: Study, column: str, phase: int, seed: int, where: Where, data: Splits) -> Path:
+    """The file of a column's representation at the end of a phase (0: the last), which may lie in the run of a column
+    that it goes on from; trained as far as that, and no further, if it is not there yet."""
+    column = _holder(study, column, phase)
     folder, config = folder_of(study, column, seed, where), config_of(study, column, seed, where)
-    if not (folder / "done.json").exists():
-        start, resume = None, (folder / "config.toml").exists()
-        if made.after is not None and not resume:
-            trained(study, made.after[0], seed, where, data)
-            start = folder_of(study, made.after[0], seed, where) / f"phase{made.after[1]}.safetensors"
-        spent, began = folder / "seconds.json", time.monotonic()
-        before = json.loads(spent.read_text()) if spent.exists() else 0.0
-        try:
-            train(config, data.base, folder, resume, start, quiet=True)
-        finally:
-            seconds = before + time.monotonic() - began
-            if folder.exists():
-                write_json(spent, seconds)
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        write_json(folder / "done.json", {"seconds": seconds})
-        print(f"{study.name}, {folder.name}: trained in {seconds:.1f} s", flush=True)
-    last = max(i for i in (1, 2, 3) if (folder / f"phase{i}.safetensors").exists())
+    after = study.columns[column].after
+    if not _is_there(folder, phase):
+        resume = (folder / "config.toml").exists()
+        start = end_of(study, *after, seed, where, data) if after is not None and not resume else None
+        _train(study, folder, config, data, resume, start, phase)
+    path = _end(folder, phase or max(i for i in (1, 2, 3) if _end(folder, i).exists()))
     try:
-        found = load_representation(folder / f"phase{last}.safetensors", device)
+        found = load_representation(path, "cpu")
     except UserError as error:
         raise UserError(f"{error} (Remove {folder} to train it again.)") from None
     if what_matters(to_dict(found.config)) != what_matters(to_dict(config)):
         raise UserError(f"The run in {folder} was trained with other settings: move it away, or use other --runs.")
-    return found
+    return path
+
+
+def _holder(study: Study, column: str, phase: int) -> str:
+    """The column in whose run the end of this phase lies."""
+    after = study.columns[column].after
+    return _holder(study, after[0], phase) if after is not None and 0 < phase <= after[1] else column
+
+
+def _end(folder: Path, phase: int) -> Path:
+    return folder / f"phase{phase}.safetensors"
+
+
+def _is_there(folder: Path, phase: int) -> bool:
+    return (folder / "done.json").exists() or bool(phase and _end(folder, phase).exists())
+
+
+def _train(
+    study: Study, folder: Path, config: Config, data: Splits, resume: bool, start: Path | None, phase: int
+) -> None:
+    """To the end of a phase, or of all (0), noting how long it took."""
+    spent, began = folder / "seconds.json", time.monotonic()
+    before = json.loads(spent.read_text()) if spent.exists() else 0.0
+    try:
+        train(config, data.base, folder, resume, start, quiet=True, last=phase or 3)
+    finally:
+        seconds = before + time.monotonic() - began
+        if folder.exists():
+            write_json(spent, seconds)
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    if not phase:
+        write_json(folder / "done.json", {"seconds": seconds})
+    print(f"{study.name}, {folder.name}: trained {f'to phase {phase} ' if phase else ''}in {seconds:.1f} s", flush=True)
 
 
 def what_matters(config: dict[str, Any]) -> dict[str, Any]:
