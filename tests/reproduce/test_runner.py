@@ -249,10 +249,10 @@ def test_a_control_shares_the_training_it_can(tmp_path: Path) -> None:
     alone = plan(tmp_path, columns=("lambda0", "control", "kcciol-o"))  # without it they train it all the same, once
     assert [group.columns for group in groups(alone)] == [("kcciol-o", "lambda0", "control")]
     make(wanted)
-    shared, own = (tmp_path / "omniglot" / f"{c}-seed0" / "phase2.safetensors" for c in ("gamma0", "control"))
+    shared, own = (tmp_path / "omniglot" / f"{c}-seed0" / "phase2.safetensors" for c in ("control", "gamma0"))
     assert shared.exists()
     assert not own.exists()
-    bench = Bench(OMNIGLOT, "control", 0, wanted.where)
+    bench = Bench(OMNIGLOT, "gamma0", 0, wanted.where)
     first = tmp_path / "omniglot" / "kcciol-seed0" / "phase1.safetensors"
     assert torch.equal(bench.after_phase(1).Theta, load(first).Theta)
     assert torch.equal(bench.after_phase(2).Theta, load(shared).Theta)

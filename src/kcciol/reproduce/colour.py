@@ -74,20 +74,6 @@ NOTES2 = {
 }
 
 
-def with_means(name: str, found: frames.Found, notes: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A table of representations, with class means on each, and the two floors, as further columns."""
-    rows = frames.representations(found, found)
-    means = {
-        f"{column} + {head}": results[head]
-        for column, results in found.items()
-        for head in ("ncm", "gaussian")
-        if head in results and column != "scratch"
-    }
-    for n, more in frames.by_classes(means).items():
-        rows.setdefault(n, {}).update(more)
-    return frames.frame(name, rows, found, notes)
-
-
 # --- Table 7 ----------------------------------------------------------------------------------------------------------
 
 LEARNERS = ("online", "er", "der", "der++", "hal", "merlin", "gss", "podnet")
@@ -180,7 +166,7 @@ NOTES7 = {
 def mini_tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     if found["table2"]:
-        made["table2"] = with_means("table2", found["table2"], NOTES2)
+        made["table2"] = frames.frame("table2", frames.with_means(found["table2"]), found["table2"], NOTES2)
     if found["table7"]:
         learners = columns7(found["table7"])
         rows = rows7(learners)
@@ -212,7 +198,8 @@ def cell_seconds(results: list[frames.Result]) -> list[float]:
 
 
 def cifar_tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
-    return {"table3": with_means("table3", found["table3"])} if found["table3"] else {}
+    third = found["table3"]
+    return {"table3": frames.frame("table3", frames.with_means(third), third)} if third else {}
 
 
 def draw(study: str, name: str, table: str) -> Callable[[Mapping[str, frames.Found]], list[Drawn]]:
