@@ -154,6 +154,7 @@ def claims(one: Rows, five: Rows, six: Rows, heads: dict[str, Rows]) -> list[str
             f"(`control`), by {over(one, 'kcciol', 'control')}; without the first alone (`gamma0`) by "
             f"{over(one, 'kcciol', 'gamma0')}, without the second (`lambda0`) by {over(one, 'kcciol', 'lambda0')}. "
             "Where two columns were given different rates (below), the difference is of the rates too."
+            + with_means(one)
         )
     if {"kcciol-o", "kcciol"} <= row.keys():
         lines.append(
@@ -174,6 +175,18 @@ def claims(one: Rows, five: Rows, six: Rows, heads: dict[str, Rows]) -> list[str
             "this is phase 1's is not known."
         )
     return [*lines, *findings_heads(heads)]
+
+
+def with_means(rows: Rows) -> str:
+    """Consolidation again, by heads without a rate."""
+    against = {other: both(rows, "kcciol + ncm", f"{other} + ncm") for other in ("control", "kcciol-phase1")}
+    if not all(against.values()):
+        return ""
+    return (
+        f" Class means have none; with them it is {counted(against['control'])} against `control`, by "
+        f"{over(rows, 'kcciol + ncm', 'control + ncm')}, and {counted(against['kcciol-phase1'])} against its own "
+        f"phase 1, by {over(rows, 'kcciol + ncm', 'kcciol-phase1 + ncm')}."
+    )
 
 
 def hardest(row: dict[str, Cell], column: str) -> str:
@@ -210,7 +223,13 @@ def findings_rivals(rows: Rows) -> list[str]:
 
 
 def findings_controls(rows: Rows) -> list[str]:
-    return [compared(rows, "kcciol", other) for other in ("control", "gamma0", "lambda0", "oml-same", "kcciol-o")]
+    others = ("kcciol-phase1", "kcciol-phase2", "control", "gamma0", "lambda0", "oml-same", "kcciol-o")
+    return [compared(rows, "kcciol", other) for other in others]
+
+
+def findings_means(rows: Rows) -> list[str]:
+    others = ("kcciol-phase1", "kcciol-phase2", "control")
+    return [compared(rows, "kcciol + ncm", f"{other} + ncm") for other in others]
 
 
 def findings5(five: Rows, six: Rows) -> list[str]:

@@ -19,6 +19,7 @@ from omniglot_findings import (
     findings1,
     findings5,
     findings_controls,
+    findings_means,
     findings_rivals,
     shown,
 )
@@ -63,6 +64,12 @@ def page(results: Path = ROOT / "results") -> str:
         "The rates of Adam that were chosen for each number of classes, by seed, in units of 1e-4:",
         "",
         *rates(one["rows"], ["oml", *CONTROLS]),
+        "",
+        "With class means instead of the head, which have no rate:",
+        "",
+        *table(one["rows"], MEANS, "classes"),
+        "",
+        *findings_means(one["rows"]),
         "",
         "## Forgetting",
         "",
@@ -120,7 +127,8 @@ def times(one: dict[str, Any], *others: dict[str, Any]) -> list[str]:
         for column, cells in data["seconds"].items():
             seconds[column] = seconds.get(column, 0.0) + sum(sum(values) for values in cells.values())
     jobs = max((part["jobs"] for part in spent), default=1)
-    spans = {c: [f"{sum(t) / len(t):.0f}", f"{seconds[c]:.0f}"] for c, t in one["training_seconds"].items()}
+    trained = {c: [t for t in each if t is not None] for c, each in one["training_seconds"].items()}
+    spans = {c: [f"{sum(t) / len(t):.0f}" if t else "", f"{seconds[c]:.0f}"] for c, t in trained.items()}
     return [
         f"What is on this page took {minutes:.1f} minutes of one GPU, up to {jobs} processes at a time sharing it, so",
         "that the seconds below, each process's own, add up to more. A column that goes on from another's phases has",
@@ -183,7 +191,8 @@ RIVALS = [
     "oml-same",
 ]
 RIVALS += ["anml", "kcciol"]
-CONTROLS = ["oml-same", "control", "gamma0", "lambda0", "kcciol", "kcciol-o"]
+CONTROLS = ["kcciol-phase1", "kcciol-phase2", "oml-same", "control", "gamma0", "lambda0", "kcciol", "kcciol-o"]
+MEANS = [f"{column} + ncm" for column in ("kcciol-phase1", "kcciol-phase2", "control", "kcciol")]
 HEADS = ["online-sgd", "online-adam", "ncm", "gaussian", "slda", "ridge", "pixels"]
 
 

@@ -1,6 +1,6 @@
 """A results folder, read: the contract between those who measure and the page.
 
-Every `table*.json`, and `heads.json` and `phases.json`, is a table:
+Every `table*.json` and `heads.json` is a table:
 
     {"title", "axis", "metric", "columns": [column, ...],
      "rows": {row: {column: {"mean", "std", "n", "ci95", "by_seed", "choice" or "settings", "bytes", "seconds", ...}}},
@@ -213,7 +213,7 @@ def _take(path: Path, figure: bool, found: Results) -> None:
         raise Unfit(f"it is nested more than {DEEPEST} levels deep")
     if figure:
         found.figures.append(_figure(path, value, found.warnings))
-    elif path.stem.startswith("table") or path.stem in ("heads", "phases"):
+    elif path.stem.startswith("table") or path.stem == "heads":
         found.tables.append(_table(path.stem, value))
     else:
         found.others.append(Other(path.name, value, text))

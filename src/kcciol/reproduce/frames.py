@@ -30,18 +30,16 @@ def frame(
     found: Found,
     notes: Mapping[str, str] | None = None,
     n: Mapping[str, int | None] | None = None,
-    printed: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """A table, whose columns `paper: ...` hold the paper's numbers of the table of that name. n: over how many runs a
-    printed column is, where that is not what its caption says. printed: only these of its columns; none means all."""
-    theirs = paper()[name]
+    """A table, whose columns `paper: ...` hold the paper's numbers. n: over how many runs a printed column is, where
+    that is not what its caption says."""
+    printed = paper()[name]
     runs = 10 if name in ("table5", "table6") else 50
-    for row, cells in theirs["rows"].items():
-        shown = {c: cell for c, cell in cells.items() if not printed or c in printed}
-        every = {c: {**cell, "n": (n or {}).get(c, runs)} for c, cell in shown.items()}
+    for row, cells in printed["rows"].items():
+        every = {c: {**cell, "n": (n or {}).get(c, runs)} for c, cell in cells.items()}
         rows.setdefault(row, {}).update({f"paper: {c}": cell for c, cell in every.items()})
     columns = list(dict.fromkeys(c for cells in rows.values() for c in cells))
-    about = {k: theirs[k] for k in ("title", "axis")}
+    about = {k: printed[k] for k in ("title", "axis")}
     about |= {"metric": "accuracy % on held-out images", "columns": columns}
     about |= {"notes": dict(notes)} if notes else {}
     return {**about, **judged(columns), "rows": rows, **believe(found)}
@@ -159,9 +157,10 @@ def representations(found: Found, heads: Found) -> Rows:
     return by_classes(columns)
 
 
-def with_means(found: Found) -> Rows:
-    """The same, with class means on each representation, and the floors, as further columns."""
-    rows = representations(found, found)
+def with_means(found: Found, heads: Found | None = None) -> Rows:
+    """The same, with class means where they were measured beside the head as further columns. heads: where the floors
+    are, if not there."""
+    rows = representations(found, found if heads is None else heads)
     means = {
         f"{column} + {head}": results[head]
         for column, results in found.items()

@@ -1,4 +1,4 @@
-"""Omniglot: Tables 1, 5 and 6, the phases of the method, and the matrix of representations and heads."""
+"""Omniglot: Tables 1, 5 and 6, and the matrix of representations and heads."""
 
 from __future__ import annotations
 
@@ -60,21 +60,20 @@ COLUMNS = {
 PHASES = ("kcciol-phase1", "kcciol-phase2", "kcciol", "control")
 
 
-def elsewhere(column: str) -> bool:
-    """Whether a column is no representation of Table 1: one of a figure, or the end of an earlier phase."""
-    return column.startswith(("delta-", "kcciol-phase"))
-
-
 def table1(column: str) -> Mapping[str, Cell]:
-    """Algorithm 4 with Adam, W from zero; for scratch the whole network learns."""
-    if elsewhere(column):
+    """Algorithm 4 with Adam, W from zero; for scratch the whole network learns. Class means beside it where the table
+    shows what consolidation adds: they have no rate that could differ."""
+    if column.startswith("delta-"):  # of a figure only
         return {}
-    return {"adam": cells.scratch(CLASSES) if column == "scratch" else cells.gradient_head(CLASSES)}
+    if column == "scratch":
+        return {"adam": cells.scratch(CLASSES)}
+    means = {"ncm": cells.closed("ncm", classes=CLASSES)} if column in PHASES else {}
+    return {"adam": cells.gradient_head(CLASSES), **means}
 
 
 def heads(column: str) -> Mapping[str, Cell]:
     """Heads on the same features; online Adam is in Table 1, but for scratch, whose head it is not."""
-    if elsewhere(column):
+    if column.startswith(("delta-", "kcciol-phase")):
         return {}
     found: dict[str, Cell] = {"online-sgd": cells.gradient_head((200, 600), "sgd")}
     found |= {name: cells.closed(name, classes=CLASSES) for name in ("ncm", "gaussian")}
@@ -83,11 +82,6 @@ def heads(column: str) -> Mapping[str, Cell]:
         found["online-adam"] = cells.gradient_head((200, 600))
         found["pixels"] = cells.closed("ncm", "pixels", classes=CLASSES)
     return found
-
-
-def phases(column: str) -> Mapping[str, Cell]:
-    """The gradient head and class means after each phase of one training, and on its control."""
-    return {"adam": cells.gradient_head(CLASSES), "ncm": cells.closed("ncm", classes=CLASSES)}
 
 
 LEARNERS = {"online": "online", "approx-iid": "approx-iid", "mer": "mer", "ewc": "ewc", "er-reservoir": "er"}
@@ -135,18 +129,11 @@ NOTES5 = {
 }
 
 
-def by_phase(found: frames.Found) -> dict[str, Any]:
-    """A table of the method's own phases, with the paper's numbers for the method alone."""
-    table = frames.frame("table1", frames.with_means(found), found, printed=("kcciol",))
-    return table | {"title": "Omniglot by phase, representations of one training, held-out images"}
-
-
 def tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
     """Whatever can be made of the cells that are there."""
-    first = frames.representations(found["table1"], found["heads"])
+    first = frames.with_means(found["table1"], found["heads"])
     made = {
         "table1": frames.frame("table1", first, found["table1"], NOTES1),
-        "phases": by_phase(found["phases"]),
         "table5": frames.frame("table5", frames.learners(found["table5"]), found["table5"], NOTES5),
         "table6": frames.frame("table6", frames.learners(found["table6"]), found["table6"]),
         "heads": {
@@ -166,15 +153,13 @@ STUDY = Study(
     COLUMNS,
     {
         "table1": table1,
-        "phases": phases,
         "heads": heads,
         "table5": continual(1, 50),
         "table6": continual(5, 20),
         "figures": figures.part,
     },
-    {"phases": PHASES, "table5": tuple(STARTS), "table6": tuple(STARTS), "figures": tuple(figures.FIGURES)},
+    {"table5": tuple(STARTS), "table6": tuple(STARTS), "figures": tuple(figures.FIGURES)},
     tables,
-    seeds={"phases": (0, 1, 2)},
     longest=("kcciol", "pretrained", "scratch", "anml", "mrcl-same", "maml-rep-same"),
     draw=lambda found: figures.draw(found["figures"]),
 )
