@@ -185,7 +185,9 @@ def with_means(rows: Rows) -> str:
     return (
         f" Class means have none; with them it is {counted(against['control'])} against `control`, by "
         f"{over(rows, 'kcciol + ncm', 'control + ncm')}, and {counted(against['kcciol-phase1'])} against its own "
-        f"phase 1, by {over(rows, 'kcciol + ncm', 'kcciol-phase1 + ncm')}."
+        f"phase 1, by {over(rows, 'kcciol + ncm', 'kcciol-phase1 + ncm')}; against that phase 1, "
+        f"`control` is {counted(both(rows, 'control + ncm', 'kcciol-phase1 + ncm'))}, by "
+        f"{over(rows, 'control + ncm', 'kcciol-phase1 + ncm')}."
     )
 
 
@@ -224,12 +226,14 @@ def findings_rivals(rows: Rows) -> list[str]:
 
 def findings_controls(rows: Rows) -> list[str]:
     others = ("kcciol-phase1", "kcciol-phase2", "control", "gamma0", "lambda0", "oml-same", "kcciol-o")
-    return [compared(rows, "kcciol", other) for other in others]
+    lines = [compared(rows, "kcciol", other) for other in others]
+    return [*lines, compared(rows, "control", "kcciol-phase1")]
 
 
 def findings_means(rows: Rows) -> list[str]:
-    others = ("kcciol-phase1", "kcciol-phase2", "control")
-    return [compared(rows, "kcciol + ncm", f"{other} + ncm") for other in others]
+    pairs = [("kcciol", other) for other in ("kcciol-phase1", "kcciol-phase2", "control")]
+    pairs.append(("control", "kcciol-phase1"))
+    return [compared(rows, f"{one} + ncm", f"{other} + ncm") for one, other in pairs]
 
 
 def findings5(five: Rows, six: Rows) -> list[str]:

@@ -132,7 +132,8 @@ def times(one: dict[str, Any], *others: dict[str, Any]) -> list[str]:
     return [
         f"What is on this page took {minutes:.1f} minutes of one GPU, up to {jobs} processes at a time sharing it, so",
         "that the seconds below, each process's own, add up to more. A column that goes on from another's phases has",
-        "its own steps only. Training: the mean over seeds; measuring: the sum over all cells and seeds.",
+        "its own steps only; `gamma0` was trained when phase 2, which `control` shares with it, was its own. Training:",
+        "the mean over seeds; measuring: the sum over all cells and seeds.",
         "",
         *markdown("representation", ["training, s a seed", "measuring, s"], spans),
     ]

@@ -260,6 +260,15 @@ def test_a_state_that_is_not_finite_is_never_saved(tiny: Config, tiny_data: Spli
     assert not (tmp_path / "run" / "phase1.safetensors").exists()
 
 
+@pytest.mark.parametrize("last", [0, 4, -1])
+def test_a_phase_that_is_none_is_refused_before_anything_is_written(
+    tiny: Config, tiny_data: Splits, tmp_path: Path, last: int
+) -> None:
+    with pytest.raises(UserError, match="last must be 1, 2 or 3"):
+        train(tiny, tiny_data.base, tmp_path / "run", last=last)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_foreign_checkpoint_is_refused_and_nothing_is_touched(
     tiny: Config, tiny_data: Splits, whole: Path, tmp_path: Path
 ) -> None:

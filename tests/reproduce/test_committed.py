@@ -1,4 +1,4 @@
-"""The tables in results/ say what the cells say that are kept beside them."""
+"""Every cell that is kept in results/ can be used, and the tables there say what these cells say."""
 
 from __future__ import annotations
 
@@ -8,44 +8,62 @@ from typing import Any
 
 import pytest
 
-from kcciol.reproduce.runner import PARTS, STUDIES, WHOLES, Plan, cells_of, seeds_there
+from kcciol.reproduce import kept
+from kcciol.reproduce.runner import PARTS, STUDIES, WHOLES, Plan, cells_of, seeds_there, there
 from kcciol.reproduce.study import Where
 from kcciol.reproduce.tables import gather
 
 RESULTS = Path(__file__).parents[2] / "results"
-KEPT = Plan(Where(runs=RESULTS), {name: PARTS[name] for name in PARTS}, seeds=(0,))
-SAME = ("mean", "ci95", "by_seed", "by_trajectory", "by_run", "seeds", "choice")
+PLAN = Plan(Where(runs=RESULTS), PARTS, seeds=(0,))
+KEPT = [name for name in PARTS if cells_of(PLAN, name).is_dir()]
+BY_COLUMN = ("seeds", "settings", "record", "training_seconds", "seconds")
 
 
-def tables_of(name: str) -> dict[str, Any]:
+def test_whose_cells_are_kept() -> None:
+    assert {"omniglot", "mini-imagenet", "sine", "mnist"} <= set(KEPT)
+    folders = {cells_of(PLAN, name).name for name in KEPT}
+    assert folders == {path.name for path in (RESULTS / "cells").iterdir()}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_cells_that_are_kept_can_be_used(tmp_path: Path, name: str) -> None:
+    plan = Plan(Where(runs=tmp_path), {name: PARTS[name]}, seeds=seeds_there(PLAN, name))
+    assert kept.adopt(plan, RESULTS) == []
+    used = {made.path.relative_to(tmp_path) for made in there(plan, name)}
+    assert used == {path.relative_to(RESULTS) for path in cells_of(PLAN, name).rglob("*.json")}
+
+
+@pytest.mark.parametrize("name", [name for name in KEPT if name != "mnist"])  # of which there is no table
+def test_tables_say_what_their_cells_say(name: str) -> None:
+    """A table may have columns whose cells were not kept, but no number that those which were contradict."""
     if name in WHOLES:
-        return WHOLES[name].tables(KEPT.where, seeds_there(KEPT, name))
-    return STUDIES[name].frames(gather(KEPT, STUDIES[name]))
-
-
-@pytest.mark.parametrize("name", [name for name in PARTS if cells_of(KEPT, name).is_dir() and name != "mnist"])
-def test_tables_are_those_of_their_cells(name: str) -> None:
-    """A table may have columns whose cells were not kept, but none that they contradict."""
-    made = json.loads(json.dumps(tables_of(name)))
+        made = WHOLES[name].tables(PLAN.where, seeds_there(PLAN, name))
+    else:
+        made = STUDIES[name].frames(gather(PLAN, STUDIES[name]))
     assert made
-    for table, value in made.items():
-        there = json.loads((RESULTS / f"{table}.json").read_text())["rows"]
+    for table, value in json.loads(json.dumps(made)).items():
+        old = json.loads((RESULTS / f"{table}.json").read_text())
         for row, cells in value["rows"].items():
             for column, cell in cells.items():
-                for key in SAME:
-                    if key in cell:
-                        close(cell[key], there[row][column][key], f"{table}, {row}, {column}, {key}")
+                close(cell, old["rows"][row][column], f"{table}, {row}, {column}")
+        for key in BY_COLUMN:
+            for column, about in value.get(key, {}).items():
+                close(about, old[key][column], f"{table}, {key}, {column}")
 
 
 def close(new: Any, old: Any, where: str) -> None:
     """Equal, but for the last digits, in which machines differ."""
     if isinstance(new, dict):
+        assert isinstance(old, dict), where
         assert new.keys() == old.keys(), where
         for key in new:
-            close(new[key], old[key], where)
+            close(new[key], old[key], f"{where}, {key}")
     elif isinstance(new, list):
+        assert isinstance(old, list), where
         assert len(new) == len(old), where
         for a, b in zip(new, old, strict=True):
             close(a, b, where)
+    elif isinstance(new, float):
+        assert new == pytest.approx(old, rel=1e-6, abs=1e-9), where
     else:
-        assert new == (pytest.approx(old, rel=1e-6, abs=1e-9) if isinstance(new, float) else old), where
+        assert new == old, where

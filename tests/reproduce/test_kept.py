@@ -10,13 +10,11 @@ import pytest
 
 from kcciol import cli
 from kcciol.atomic import write_json
-from kcciol.reproduce import kept
 from kcciol.reproduce.frames import REHEARSAL
-from kcciol.reproduce.runner import Plan, there
+from kcciol.reproduce.runner import Plan
 from kcciol.reproduce.study import Where
-from kcciol.reproduce.tables import _spent, write_tables
+from kcciol.reproduce.tables import _spent
 
-RESULTS = Path(__file__).parents[2] / "results"
 CELL = "cells/omniglot/oml-seed0/heads, ncm.json"
 KEPT = f"out/rehearsal/{CELL}"
 
@@ -149,22 +147,3 @@ def test_time_spent_elsewhere_is_not_forgotten(tmp_path: Path) -> None:
     assert _spent(plan, "omniglot", 0.0, []) == [*old, {"seconds": 7.0, "jobs": 1}]  # by now it is known here
     write_json(table, {"title": REHEARSAL, "device_seconds": [{}] * 9})
     assert len(_spent(plan, "omniglot", 0.0, [table])) == 3
-
-
-@pytest.mark.parametrize(("experiment", "part", "folder"), [("sine", "table4", "sine"), ("mnist", "gan", "gan")])
-def test_cells_that_are_kept_can_be_used(tmp_path: Path, experiment: str, part: str, folder: str) -> None:
-    plan = Plan(Where(runs=tmp_path / "runs"), {experiment: (part,)}, seeds=(0, 1))
-    assert kept.adopt(plan, RESULTS) == []
-    used = {made.path.name for made in there(plan, experiment)}
-    assert used == {path.name for path in (RESULTS / "cells" / folder).iterdir()}
-    assert used
-
-
-def test_the_table_of_mini_imagenet_is_made_of_the_cells_beside_it(tmp_path: Path) -> None:
-    plan = Plan(Where(runs=tmp_path / "runs"), {"mini-imagenet": ("table2",)}, seeds=(0, 1))
-    assert kept.adopt(plan, RESULTS) == []
-    assert len(list(there(plan, "mini-imagenet"))) > 70
-    write_tables(plan, tmp_path / "out", 0.0)
-    made, old = (json.loads((folder / "table2.json").read_text()) for folder in (tmp_path / "out", RESULTS))
-    del made["device_seconds"], old["device_seconds"]
-    assert made == old

@@ -157,6 +157,10 @@ def test_what_goes_on_from_another_training_has_its_settings_until_there(study: 
             assert mine.phases[: column.after[1]] == other.phases[: column.after[1]]
             for part in ("seed", "data", "net", "trajectory", "meta"):
                 assert getattr(mine, part) == getattr(other, part)
+        if column.phase:  # it is the end of that phase of the other's
+            assert column.after is not None
+            assert column.after[1] == column.phase
+            assert f"phase{column.phase}" in name or name == "oml"
 
 
 def test_rivals_get_the_same_chance() -> None:
@@ -194,7 +198,47 @@ def test_a_column_is_trained_as_far_as_it_is_asked_for(tmp_path: Path) -> None:
     trained = {c: is_trained(study, c, 0, where) for c in ("kcciol-phase1", "kcciol-phase2", "kcciol", "control")}
     assert [c for c, there in trained.items() if there] == ["kcciol-phase1"]
     at_once = Bench(study, "kcciol", 0, Where(runs=tmp_path / "other", tiny=True)).representation
+    spent = folder_of(study, "kcciol", 0, where) / "seconds.json"
+    assert 0 < json.loads(spent.read_text()) < 100
+    spent.write_text("1000.0")
     assert bool((Bench(study, "kcciol", 0, where).representation.Theta == at_once.Theta).all())  # goes on from there
+    assert 1000 < study_module.trained_seconds(study, "kcciol", 0, where) < 1100
+
+
+def test_the_time_of_a_training_that_was_cut_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(config: Config, base: Any, folder: Path, *more: Any, **words: Any) -> None:
+        folder.mkdir(parents=True)
+        raise RuntimeError("cut")
+
+    monkeypatch.setattr(study_module, "train", cut)
+    where = Where(runs=tmp_path, tiny=True)
+    with pytest.raises(RuntimeError, match="cut"):
+        _ = Bench(OMNIGLOT, "oml", 0, where).representation
+    assert json.loads((folder_of(OMNIGLOT, "oml", 0, where) / "seconds.json").read_text()) >= 0
+    assert not is_trained(OMNIGLOT, "oml", 0, where)
+
+
+def test_table_1_shows_phases_class_means_and_floors(tmp_path: Path) -> None:
+    wanted = plan(tmp_path, "table1", "heads", columns=("scratch", "kcciol", "kcciol-phase1", "oml"))
+    assert make(wanted) == []
+    found = gather(wanted, OMNIGLOT)
+    assert set(found["heads"]) == {"scratch", "kcciol", "oml"}  # phases are for Table 1 alone
+    columns = {"scratch", "kcciol", "kcciol-phase1", "oml", "kcciol + ncm", "kcciol-phase1 + ncm"}
+    columns |= {"pixels + ncm", "untrained + ncm"}
+    assert {c for c in OMNIGLOT.frames(found)["table1"]["columns"] if not c.startswith("paper: ")} == columns
+
+
+def test_a_column_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    """A machine that has the cells of a column, but not the column, trains as much of it as others need."""
+    wanted = plan(tmp_path, columns=("kcciol", "lambda0"))
+    assert make(plan(tmp_path, columns=("kcciol",))) == []
+    folder = folder_of(OMNIGLOT, "kcciol", 0, wanted.where)
+    for path in folder.iterdir():
+        path.unlink()
+    assert [group.columns for group in groups(wanted)] == [("lambda0",)]
+    assert make(wanted) == []
+    assert not (folder / "phase3.safetensors").exists()
+    assert groups(wanted) == []
 
 
 def test_nothing_goes_on_from_a_training_of_other_settings(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ def train(
     """
     require_kind(config, Config, "config", 'kcciol.preset("quickstart")')
     require_kind(base, ClassSet, "base", "data.base")
+    if last not in (1, 2, 3):
+        raise UserError(f"There is no phase {last!r} to stop after: last must be 1, 2 or 3.")
     problem = Classification(config.net, base.image_shape, len(base))
     if config.data.train_samples:
         base = base.first_samples(config.data.train_samples)

@@ -40,7 +40,7 @@ def fixed(**what: Any) -> Any:
 
 
 def weights(bench: Bench) -> dict[str, Any]:
-    """A histogram of the 5th convolution's weights after phase 2, or of the last there is."""
+    """A histogram of the 5th convolution's weights after phase 2."""
     representation = bench.after_phase(2)
     theta = representation.problem.theta(representation.Theta)
     name = f"conv{min(5, len(bench.config.net.strides))}.weight"

@@ -158,8 +158,8 @@ def representations(found: Found, heads: Found) -> Rows:
 
 
 def with_means(found: Found, heads: Found | None = None) -> Rows:
-    """The same, with class means where they were measured beside the head as further columns. heads: where the floors
-    are, if not there."""
+    """Representations with the gradient head, and class means where they were measured beside it as further columns.
+    heads: where the two floors are, if not there."""
     rows = representations(found, found if heads is None else heads)
     means = {
         f"{column} + {head}": results[head]

@@ -46,7 +46,7 @@ COLUMNS = {
     "kcciol-phase1": Column("omniglot", "kcciol", after=("kcciol", 1), phase=1),
     "kcciol-phase2": Column("omniglot", "kcciol", after=("kcciol", 2), phase=2),
     "kcciol-o": Column("omniglot", "kcciol-o", after=("kcciol", 2)),
-    "gamma0": Column("omniglot", "gamma0", after=("control", 2)),  # whose phase 2 is its own
+    "gamma0": Column("omniglot", "gamma0", after=("control", 2)),  # until there they are alike
     "lambda0": Column("omniglot", "lambda0", after=("kcciol", 2)),
     "control": Column("omniglot", "control", after=("kcciol", 1)),
     **{
@@ -57,17 +57,17 @@ COLUMNS = {
 }
 
 
-PHASES = ("kcciol-phase1", "kcciol-phase2", "kcciol", "control")
+BY_PHASE = ("kcciol-phase1", "kcciol-phase2", "kcciol", "control")  # what consolidation adds
 
 
 def table1(column: str) -> Mapping[str, Cell]:
-    """Algorithm 4 with Adam, W from zero; for scratch the whole network learns. Class means beside it where the table
-    shows what consolidation adds: they have no rate that could differ."""
+    """Algorithm 4 with Adam, W from zero; for scratch the whole network learns. Beside it class means on the phases,
+    which have no rate that could differ."""
     if column.startswith("delta-"):  # of a figure only
         return {}
     if column == "scratch":
         return {"adam": cells.scratch(CLASSES)}
-    means = {"ncm": cells.closed("ncm", classes=CLASSES)} if column in PHASES else {}
+    means = {"ncm": cells.closed("ncm", classes=CLASSES)} if column in BY_PHASE else {}
     return {"adam": cells.gradient_head(CLASSES), **means}
 
 

@@ -175,8 +175,11 @@ def groups(plan: Plan, apart: bool = False) -> list[Group]:
             for number in range(1, HELPERS + 1) if some else ():
                 found += [Group(name, (seed,), (column,), some, number) for column in order]
             rest = tuple(part for part in parts if part not in some)
+            mine = replace(plan, parts={name: rest})
             families: dict[str, list[str]] = {}
             for column in order:
+                if all(path.exists() for path, *_ in cells(mine, study, column, seed)):
+                    continue  # and whoever goes on from it trains as much of it as need be
                 families.setdefault(study.root(column), []).append(column)
             for family in families.values():  # first the column that the others go on from
                 family.sort(key=lambda c: (study.columns[c].after is not None, columns.index(c)))

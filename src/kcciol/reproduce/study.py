@@ -317,7 +317,7 @@ def _end(folder: Path, phase: int) -> Path:
 
 
 def _is_there(folder: Path, phase: int) -> bool:
-    return (folder / "done.json").exists() or bool(phase and _end(folder, phase).exists())
+    return (_end(folder, phase) if phase else folder / "done.json").exists()
 
 
 def _train(
