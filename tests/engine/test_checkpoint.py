@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from kcciol.config import Config
+from kcciol.engine import checkpoint
 from kcciol.engine.checkpoint import Checkpoint, load, read
 from kcciol.errors import UserError
 from kcciol.nets.layout import Layout
@@ -81,3 +85,17 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, monke
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(UserError, match=r"cannot be read \(Permission denied\)"):
         read(tmp_path / "one.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("words", "number"), [("I/O error: No space left on device (os error 28)", errno.ENOSPC), ("odd", errno.EIO)]
+)
+def test_a_full_disk_is_known_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, number: int) -> None:
+    def full(*arguments: Any, **more: Any) -> None:
+        raise SafetensorError(words)
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(OSError, match=r"a\.safetensors") as raised:
+        checkpoint.write(tmp_path / "a.safetensors", {}, {"x": torch.zeros(1)})
+    assert raised.value.errno == number
+    assert list(tmp_path.iterdir()) == []

@@ -218,6 +218,60 @@ def test_the_time_of_a_training_that_was_cut_counts(tmp_path: Path, monkeypatch:
     assert not is_trained(OMNIGLOT, "oml", 0, where)
 
 
+def test_a_lost_end_of_a_training_is_no_earlier_phase(tmp_path: Path) -> None:
+    where = Where(runs=tmp_path, tiny=True)
+    last = Bench(OMNIGLOT, "kcciol", 0, where).representation
+    folder = folder_of(OMNIGLOT, "kcciol", 0, where)
+    (folder / "phase3.safetensors").unlink()
+    assert not is_trained(OMNIGLOT, "kcciol", 0, where)
+    assert torch.equal(Bench(OMNIGLOT, "kcciol", 0, where).representation.Theta, last.Theta)  # the checkpoint has it
+    (folder / "phase1.safetensors").unlink()
+    with pytest.raises(
+        UserError, match=r"no checkpoint .*phase1.safetensors. \(Remove .*kcciol-seed0 to train it again"
+    ):
+        _ = Bench(OMNIGLOT, "control", 0, where).representation
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    with pytest.raises(UserError, match=r"\(Remove .*kcciol-seed0 to train it again"):
+        _ = Bench(OMNIGLOT, "kcciol", 0, where).representation
+
+
+@pytest.mark.parametrize("text", ["", "null", '{"a": 1}', "abc"])
+def test_a_damaged_note_of_the_time_stops_nothing(tmp_path: Path, text: str) -> None:
+    where = Where(runs=tmp_path, tiny=True)
+    _ = Bench(OMNIGLOT, "kcciol-phase1", 0, where).representation
+    (folder_of(OMNIGLOT, "kcciol", 0, where) / "seconds.json").write_text(text)
+    _ = Bench(OMNIGLOT, "kcciol", 0, where).representation
+    assert 0 < study_module.trained_seconds(OMNIGLOT, "kcciol", 0, where) < 100
+
+
+def test_what_cannot_be_written_is_said_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = plan(tmp_path, columns=("kcciol-phase1",))
+    assert make(wanted) == []
+    (tmp_path / "cells" / "omniglot" / "kcciol-seed0").touch()  # where a folder must be
+    assert make(plan(tmp_path, columns=("kcciol",))) == ["omniglot, kcciol, seed 0"]
+    said = capsys.readouterr().err
+    assert "kcciol cannot be written" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("damage", ["no classes", "no row", "no streams"])
+def test_a_cell_without_all_its_streams_is_named(tmp_path: Path, damage: str) -> None:
+    wanted = plan(tmp_path, columns=("oml",))
+    assert make(wanted) == []
+    path = path_of(wanted.where, OMNIGLOT, "table1", "oml", 0, "adam")
+    cell = json.loads(path.read_text())
+    if damage == "no classes":
+        del cell["classes"]
+    elif damage == "no row":
+        del cell["classes"]["6"]
+    else:
+        del cell["classes"]["6"]["by_trajectory"]
+    path.write_text(json.dumps(cell))
+    with pytest.raises(UserError, match=r"table1, adam.json cannot be read \(it lacks the streams of . classes\)"):
+        make(wanted)
+
+
 def test_table_1_shows_phases_class_means_and_floors(tmp_path: Path) -> None:
     wanted = plan(tmp_path, "table1", "heads", columns=("scratch", "kcciol", "kcciol-phase1", "oml"))
     assert make(wanted) == []

@@ -126,7 +126,7 @@ def reproduce(words: Sequence[str]) -> int:
         terminal.print(f"failed: {name}")
     if not failed and (left := sum(not path.exists() for path in runner.every_path(plan))):
         if options.tables:  # of one process among several it means nothing
-            terminal.print(f"{left} cells are not made yet: call again to go on.")
+            terminal.print(f"{left} {'cell is' if left == 1 else 'cells are'} not made yet: call again to go on.")
         return runner.LEFT
     return 1 if failed else 2 if left_alone else 0
 

@@ -6,7 +6,9 @@ and the mask. `phase1.safetensors` and so on are Theta at the end of a phase: re
 
 from __future__ import annotations
 
+import errno
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,8 +69,9 @@ def write(path: Path, meta: dict[str, Any], tensors: Mapping[str, Tensor]) -> No
     with replacing(path) as beside:
         try:
             save_file(held, beside, metadata={"kcciol": json.dumps(meta)})
-        except SafetensorError as error:  # so it calls a full disk
-            raise OSError(f"{path} cannot be written ({error})") from None
+        except SafetensorError as error:  # so it calls a full disk, in words that end with the number
+            number = re.search(r"os error (\d+)", str(error))
+            raise OSError(int(number[1]) if number else errno.EIO, str(error), str(path)) from None
         share(beside)
 
 

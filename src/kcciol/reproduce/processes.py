@@ -40,7 +40,7 @@ def share_out(plan: Plan) -> list[str]:
         for process in running:
             process.wait()
     if waiting or running:
-        print(f"time is up: {len(waiting)} groups wait, {len(running)} were cut; run again to go on", flush=True)
+        print(f"time is up: {len(waiting)} groups wait, {len(running)} cut; run again to go on", flush=True)
     return list(dict.fromkeys(str(group) for group in failed if not group.done(plan)))
 
 

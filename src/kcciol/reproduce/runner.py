@@ -100,7 +100,7 @@ class Group:
             except UserError as error:
                 failed.append(error)
             except Exception as error:
-                if is_full(error):
+                if no_writing(error):
                     raise UserError(f"{column} cannot be written ({error}).") from None
                 traceback.print_exc()
                 failed.append(UserError(f"{column} failed ({type(error).__name__}: {error})."))
@@ -217,7 +217,7 @@ def make(plan: Plan) -> list[str]:
             if not isinstance(error, Busy):  # else it will be there when that process is done
                 failed.append(str(group))
         except Exception as error:  # one cell's failure must not cost the others
-            if is_full(error):
+            if no_writing(error):
                 raise UserError(f"{group} cannot be written ({error}); what is made is kept.") from None
             traceback.print_exc()
             failed.append(str(group))
@@ -256,7 +256,7 @@ def make_column(plan: Plan, study: Study, column: str, seed: int) -> None:
             except UserError as error:
                 failed.append(error)
             except Exception as error:  # one cell's failure must not cost the others
-                if is_full(error):  # but nothing more can be kept
+                if no_writing(error):  # but nothing more can be kept
                     raise
                 traceback.print_exc()
                 failed.append(error)
@@ -267,9 +267,13 @@ def make_column(plan: Plan, study: Study, column: str, seed: int) -> None:
         raise UserError(f"{len(failed)} cells of {column} failed ({'; '.join(words)})")
 
 
-def is_full(error: Exception) -> bool:
-    """Whether the disk takes no more, which no traceback would help with."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+REFUSED = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+
+
+def no_writing(error: Exception) -> bool:
+    """Whether nothing can be written there, as the disk is full or the folder another's: no traceback would help."""
+    return isinstance(error, OSError) and error.errno in (*FULL, *REFUSED)
 
 
 def make_cell(path: Path, bench: Bench, cell: Cell, name: str) -> None:
@@ -325,8 +329,8 @@ def there(plan: Plan, experiment: str) -> Iterator[Made]:
 def read(path: Path, bench: Bench, cell: Cell) -> dict[str, Any]:
     """A cell, without the folders of the machine that made it. One that was measured otherwise, or on a representation
     trained otherwise, is refused."""
-    result = read_cell(path, "cell_seconds", "trained_seconds")
     wanted = json.loads(json.dumps(cell.spec(bench)))
+    result = read_cell(path, "cell_seconds", "trained_seconds", rows=rows_of(wanted))
     try:
         same = result["spec"] == wanted and what_matters(result["config"]) == what_matters(to_dict(bench.config))
     except (KeyError, AttributeError):  # no config of a representation
@@ -335,6 +339,14 @@ def read(path: Path, bench: Bench, cell: Cell) -> dict[str, Any]:
         raise UserError(f"{path} was made with other settings: move it away, or choose other folders.")
     result["config"]["data"]["root"] = Path(str(result["config"]["data"].get("root", ""))).name
     return result
+
+
+def rows_of(spec: dict[str, Any]) -> list[str]:
+    """The numbers of classes that a cell of this spec was measured at, if it is one of streams for a table."""
+    if "figure" in spec:  # which has a form of its own
+        return []
+    streams = spec.get("algorithm 4") or ([spec["stream"]] if "stream" in spec else [])
+    return [str(n) for stream in streams for n in stream["classes"]]
 
 
 def cells_of(plan: Plan, name: str) -> Path:

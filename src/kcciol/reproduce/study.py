@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
@@ -20,12 +21,12 @@ from kcciol.config import Config, EngineConfig, EvaluationConfig, preset
 from kcciol.data import load as load_data
 from kcciol.data.classset import ClassSet, Splits
 from kcciol.engine.execute import pick_device, set_precision
-from kcciol.errors import UserError
+from kcciol.errors import Busy, UserError
 from kcciol.evaluation import Features, evaluate
 from kcciol.evaluation.choose import RATES, Examples
 from kcciol.evaluation.rates import MARGIN
 from kcciol.learners.model import Head
-from kcciol.meta.phases import train
+from kcciol.meta.phases import Diverged, train
 from kcciol.representation import Representation
 from kcciol.representation import load as load_representation
 from kcciol.representations import with_method
@@ -283,7 +284,8 @@ def trained(study: Study, column: str, seed: int, where: Where, data: Splits) ->
 def is_trained(study: Study, column: str, seed: int, where: Where) -> bool:
     """Whether a column can be measured without more training."""
     phase = study.columns[column].phase
-    return _is_there(folder_of(study, _holder(study, column, phase), seed, where), phase)
+    holder = _holder(study, column, phase)
+    return _is_there(folder_of(study, holder, seed, where), config_of(study, holder, seed, where), phase)
 
 
 def end_of(study: Study, column: str, phase: int, seed: int, where: Where, data: Splits) -> Path:
@@ -292,15 +294,17 @@ def end_of(study: Study, column: str, phase: int, seed: int, where: Where, data:
     column = _holder(study, column, phase)
     folder, config = folder_of(study, column, seed, where), config_of(study, column, seed, where)
     after = study.columns[column].after
-    if not _is_there(folder, phase):
-        resume = (folder / "config.toml").exists()
-        start = end_of(study, *after, seed, where, data) if after is not None and not resume else None
-        _train(study, folder, config, data, resume, start, phase)
-    path = _end(folder, phase or max(i for i in (1, 2, 3) if _end(folder, i).exists()))
+    resume = (folder / "config.toml").exists()
     try:
-        found = load_representation(path, "cpu")
+        if not _is_there(folder, config, phase):
+            start = end_of(study, *after, seed, where, data) if after is not None and not resume else None
+            _train(study, folder, config, data, resume, start, phase)
+        found = load_representation(path := _end(folder, phase or _last(config)), "cpu")
+    except (Busy, Diverged):
+        raise
     except UserError as error:
-        raise UserError(f"{error} (Remove {folder} to train it again.)") from None
+        again = f" (Remove {folder} to train it again.)" if folder.exists() else ""
+        raise UserError(f"{error}{again}") from None
     if what_matters(to_dict(found.config)) != what_matters(to_dict(config)):
         raise UserError(f"The run in {folder} was trained with other settings: move it away, or use other --runs.")
     return path
@@ -316,8 +320,13 @@ def _end(folder: Path, phase: int) -> Path:
     return folder / f"phase{phase}.safetensors"
 
 
-def _is_there(folder: Path, phase: int) -> bool:
-    return (_end(folder, phase) if phase else folder / "done.json").exists()
+def _last(config: Config) -> int:
+    """The last phase that has steps; without any the first, at whose end a random network is saved."""
+    return max((i for i, phase in enumerate(config.phases, 1) if phase.steps), default=1)
+
+
+def _is_there(folder: Path, config: Config, phase: int) -> bool:
+    return _end(folder, phase or _last(config)).exists() and bool(phase or (folder / "done.json").exists())
 
 
 def _train(
@@ -325,12 +334,12 @@ def _train(
 ) -> None:
     """To the end of a phase, or of all (0), noting how long it took."""
     spent, began = folder / "seconds.json", time.monotonic()
-    before = json.loads(spent.read_text()) if spent.exists() else 0.0
+    before = _seconds(spent)
     try:
         train(config, data.base, folder, resume, start, quiet=True, last=phase or 3)
     finally:
         seconds = before + time.monotonic() - began
-        if folder.exists():
+        with contextlib.suppress(OSError):  # what went wrong, if anything, is of more interest
             write_json(spent, seconds)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -355,14 +364,18 @@ def run_of(base: Path, seeds: Sequence[int]) -> tuple[Path, list[int]]:
     return base / f"members-seeds{'-'.join(map(str, seeds))}", list(seeds)
 
 
-def read_cell(path: Path, *keys: str) -> dict[str, Any]:
-    """A cell that has a config and these keys."""
+def read_cell(path: Path, *keys: str, rows: Sequence[str] = ()) -> dict[str, Any]:
+    """A cell that has a config and these keys; and streams of these numbers of classes."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+        if not isinstance(found, dict):
+            raise ValueError("it is no cell")
         if missing := {"config", "record", "spec", *keys} - set(found):
             raise ValueError(f"it lacks {min(missing)}")
         if not isinstance(found["config"], dict):
             raise ValueError("its config is none")
+        if lacking := [n for n in rows if "by_trajectory" not in found.get("classes", {}).get(n, {})]:
+            raise ValueError(f"it lacks the streams of {lacking[0]} classes")
         for key, values in MEASURED.items():
             for n, row in found.get(key, {}).items():
                 if values in row and not _is_whole(row, values):
@@ -404,8 +417,13 @@ def refuse_other(path: Path, config: Any, spec: Any, *keys: str) -> dict[str, An
 
 def trained_seconds(study: Study, column: str, seed: int, where: Where) -> float:
     """How long that took, without the phases of another column that it began after."""
-    path = folder_of(study, column, seed, where) / "done.json"
+    return _seconds(folder_of(study, column, seed, where) / "done.json", "seconds")
+
+
+def _seconds(path: Path, *keys: str) -> float:
+    """A time that was noted, in a dict or by itself; 0 where it is not known, which is no reason to stop."""
     try:
-        return float(json.loads(path.read_text())["seconds"])
-    except (OSError, ValueError, KeyError, TypeError):  # not known; no reason to stop
+        found = json.loads(path.read_text())
+        return float(functools.reduce(lambda value, key: value[key], keys, found))
+    except (OSError, ValueError, KeyError, TypeError):
         return 0.0

@@ -45,7 +45,9 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> tuple[list[Path], lis
         for table, values in made.items():
             path = out / f"{table}.json"
             new = (rehearsed(values) if plan.where.tiny else values) | {"device_seconds": spent}
-            if gone := lost(path, new):
+            if _is_damaged(path):
+                left.append(f"{path} is left as it is, but cannot be read: move it away, and it is written anew.")
+            elif gone := lost(path, new):
                 left.append(_left(path, "cells", gone))
             else:
                 write_json(path, new)
@@ -99,6 +101,11 @@ def lost(path: Path, new: dict[str, Any]) -> list[str]:
         for name, cell in _leaves(old.get("rows"))
         if name not in there or not set(_seeds(cell)) <= set(_seeds(there[name]))
     ]
+
+
+def _is_damaged(path: Path) -> bool:
+    """Whether something lies there that may once have been a table."""
+    return path.exists() and path.stat().st_size > 0 and _table(path) is None
 
 
 def refuse_rehearsal(out: Path) -> None:
