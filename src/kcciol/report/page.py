@@ -154,7 +154,8 @@ def _fared(table: Table, columns: list[str], name: str) -> list[Html]:
     """How many of the printed numbers of some columns were reached."""
     found = tally(table, columns)
     kinds = [kind for kind in (*MARKS, "unmeasured") if found[kind]]
-    big = el("p", f"{found['reached']} of {sum(found.values())}", el("small", f" {name}"), class_="big")
+    count = el("b", f"{found['reached']} of {sum(found.values())}")
+    big = el("p", count, el("small", f" {name}"), class_="big")
     bar = el("div", *(el("i", class_=kind, style=f"flex-grow:{found[kind]}") for kind in kinds), class_="bar")
     return [big, bar, el("p", join((_count(found[kind], kind, table.lower) for kind in kinds), " "))]
 
