@@ -160,7 +160,11 @@ def pair(*words: list[str]) -> tuple[list[int], list[str]]:
         )
         for rank in (0, 1)
     ]
-    errors = [process.communicate(timeout=120)[1] for process in processes]
+    try:
+        errors = [process.communicate(timeout=120)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()  # one that hangs
     return [process.returncode for process in processes], errors
 
 

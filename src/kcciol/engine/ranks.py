@@ -75,6 +75,9 @@ class Ranks:
                 time.sleep(1)
             raise
         finally:
+            # A thread of gloo takes the interpreter's lock to drop what it has just done. Destroying the group holds
+            # that lock and waits for the thread, for ever (seen with PyTorch 2.6): let it finish first.
+            time.sleep(0.1)
             dist.destroy_process_group()
 
     def together(self, work: Callable[[], T]) -> T:
