@@ -11,7 +11,7 @@ import pytest
 from kcciol.reproduce import kept
 from kcciol.reproduce.runner import PARTS, STUDIES, WHOLES, Plan, cells_of, seeds_there, there
 from kcciol.reproduce.study import Where
-from kcciol.reproduce.tables import gather
+from kcciol.reproduce.tables import _made_of, gather
 
 RESULTS = Path(__file__).parents[2] / "results"
 PLAN = Plan(Where(runs=RESULTS), PARTS, seeds=(0,))
@@ -49,6 +49,15 @@ def test_tables_say_what_their_cells_say(name: str) -> None:
         for key in BY_COLUMN:
             for column, about in value.get(key, {}).items():
                 close(about, old[key][column], f"{table}, {key}, {column}")
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_figures_say_what_their_cells_say(name: str) -> None:
+    for figure in _made_of(PLAN, name)[1]:
+        old = json.loads((RESULTS / "figures" / f"{figure.name}.json").read_text())
+        assert (old["title"], old["caption"], old["seeds"]) == (figure.title, figure.caption, figure.seeds)
+        for key, value in (("numbers", dict(figure.numbers)), ("data", figure.data)):
+            close(json.loads(json.dumps(value)), old[key], f"{figure.name}, {key}")
 
 
 def close(new: Any, old: Any, where: str) -> None:

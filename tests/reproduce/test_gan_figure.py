@@ -27,8 +27,8 @@ def test_digits_learned_in_sequence_become_a_figure(tmp_path: Path, capsys: pyte
     assert len(figure["numbers"]) == 1 + 2 * 3 * len(gan.COLUMNS) * len(RATES)  # when learned, and at the end
     assert figure["seeds"] == {column: [0, 1] for column in gan.COLUMNS}
     (fewer,) = gan.draw(where, (1,))
-    assert fewer.lost(tmp_path / "figures") == list(gan.COLUMNS)
-    assert drawn.lost(tmp_path / "figures") == []
+    assert fewer.lost(figure) == list(gan.COLUMNS)
+    assert drawn.lost(figure) == []
     assert [len(row) for row in figure["data"]["kcciol"][1]["0.001"]] == [1, 2, 3]
     if "image" in figure:
         assert (path.parent / figure["image"]).read_bytes().startswith(b"\x89PNG")

@@ -147,6 +147,27 @@ def test_time_cuts_training_in_one_process_too(tmp_path: Path, monkeypatch: pyte
     assert time.monotonic() - began < 20
 
 
+def test_helpers_of_a_column_that_did_not_fail_are_not_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who goes on from the same training may fail: kcciol's cells are made all the same, but not those of oml, which
+    cannot be trained."""
+    table1 = plan(tmp_path / "runs", columns=("kcciol",))
+    assert make(table1) == []  # then its family is the others
+    begun: list[str] = []
+
+    def words(plan: Plan, group: runner.Group, runs: Path) -> list[str]:
+        begun.append(f"{group.columns[0]}{' helper' if group.helper else ''}")
+        return [sys.executable, "-c", "raise SystemExit(1)"]
+
+    monkeypatch.setattr(processes, "words", words)
+    wanted = plan(tmp_path / "runs", "table1", "table5", columns=("kcciol", "oml-same", "oml"), jobs=9)
+    for path in folder_of(OMNIGLOT, "kcciol", 0, wanted.where).glob("phase*"):
+        path.unlink()
+    make(wanted)
+    assert begun.count("oml-same") == begun.count("oml") == 2
+    assert "kcciol helper" in begun
+    assert "oml helper" not in begun
+
+
 def test_a_process_that_falls_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     falls = tmp_path / "falls"
 

@@ -19,9 +19,9 @@ from kcciol.engine import checkpoint
 from kcciol.errors import UserError
 from kcciol.meta import phases
 from kcciol.representation import load
-from kcciol.reproduce import colour, frames, omniglot, runner
+from kcciol.reproduce import colour, frames, gan, omniglot, runner
 from kcciol.reproduce import study as study_module
-from kcciol.reproduce.runner import groups, make, path_of, studies_of
+from kcciol.reproduce.runner import Plan, groups, make, path_of, studies_of
 from kcciol.reproduce.study import Bench, Cell, Study, Where, config_of, folder_of, is_trained
 from kcciol.reproduce.tables import gather, write_tables
 from tests.reproduce.example import OMNIGLOT, plan
@@ -236,6 +236,18 @@ def test_a_lost_end_of_a_training_is_no_earlier_phase(tmp_path: Path) -> None:
         _ = Bench(OMNIGLOT, "kcciol", 0, where).representation
 
 
+def test_nobody_is_told_to_remove_a_training_that_is_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = Where(runs=tmp_path, tiny=True)
+    _ = Bench(OMNIGLOT, "kcciol-phase1", 0, where).representation
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise UserError("The run folder cannot be written.")
+
+    monkeypatch.setattr(study_module, "train", refuse)
+    with pytest.raises(UserError, match=r"cannot be written\.$"):
+        _ = Bench(OMNIGLOT, "kcciol", 0, where).representation
+
+
 @pytest.mark.parametrize("text", ["", "null", '{"a": 1}', "abc"])
 def test_a_damaged_note_of_the_time_stops_nothing(tmp_path: Path, text: str) -> None:
     where = Where(runs=tmp_path, tiny=True)
@@ -249,9 +261,15 @@ def test_what_cannot_be_written_is_said_in_a_sentence(tmp_path: Path, capsys: py
     wanted = plan(tmp_path, columns=("kcciol-phase1",))
     assert make(wanted) == []
     (tmp_path / "cells" / "omniglot" / "kcciol-seed0").touch()  # where a folder must be
-    assert make(plan(tmp_path, columns=("kcciol",))) == ["omniglot, kcciol, seed 0"]
+    (tmp_path / "cells" / "sine").touch()
+    every = plan(tmp_path, columns=("kcciol", "lambda0"))
+    assert make(every) == ["omniglot, kcciol, seed 0"]
+    assert [group.columns for group in groups(every)] == [("kcciol",)]  # the other of its family is made
+    assert make(replace(every, parts={"sine": ("table4",), "mnist": ("gan",)}, columns=())) == ["sine"]
+    assert gan.path_of(every.where, "kcciol", 0).exists()
     said = capsys.readouterr().err
-    assert "kcciol cannot be written" in said
+    assert "kcciol failed ([Errno" in said
+    assert "sine failed ([Errno" in said
     assert "Traceback" not in said
 
 
@@ -273,10 +291,10 @@ def test_a_cell_without_all_its_streams_is_named(tmp_path: Path, damage: str) ->
 
 
 def test_table_1_shows_phases_class_means_and_floors(tmp_path: Path) -> None:
-    wanted = plan(tmp_path, "table1", "heads", columns=("scratch", "kcciol", "kcciol-phase1", "oml"))
+    wanted = plan(tmp_path, columns=("scratch", "kcciol", "kcciol-phase1", "oml"))
     assert make(wanted) == []
     found = gather(wanted, OMNIGLOT)
-    assert set(found["heads"]) == {"scratch", "kcciol", "oml"}  # phases are for Table 1 alone
+    assert omniglot.heads("kcciol-phase1") == {}  # phases are for Table 1 alone
     columns = {"scratch", "kcciol", "kcciol-phase1", "oml", "kcciol + ncm", "kcciol-phase1 + ncm"}
     columns |= {"pixels + ncm", "untrained + ncm"}
     assert {c for c in OMNIGLOT.frames(found)["table1"]["columns"] if not c.startswith("paper: ")} == columns
@@ -390,7 +408,7 @@ def test_a_full_disk_is_one_sentence(
     assert make(plan(tmp_path, "heads", columns=("kcciol",))) == ["omniglot, kcciol, seed 0"]
     assert len(made) == 1  # no other is measured, which could not be kept either
     said = capsys.readouterr().err
-    assert "kcciol cannot be written ([Errno 28] No space left on device" in said
+    assert "kcciol failed ([Errno 28] No space left on device" in said
     assert said.count("\n") == 1
     monkeypatch.setattr(runner, "write_json", lambda path, value: Path("/nowhere/at/all").read_text())
     assert make(plan(tmp_path, "heads", columns=("kcciol",))) == ["omniglot, kcciol, seed 0"]
@@ -468,6 +486,8 @@ def test_another_seed_trains_no_other_again(tmp_path: Path, capsys: pytest.Captu
     where = Where(runs=tmp_path, tiny=True)
     runner.WHOLES["sine"].make(where, (0,))
     capsys.readouterr()
+    assert [group.seeds for group in groups(Plan(where, {"sine": ("table4",)}, seeds=(0, 1)))] == [(1,)]
+    assert groups(Plan(where, {"sine": ("table4",)}, seeds=(0,))) == []
     runner.WHOLES["sine"].make(where, (1, 0))
     said = capsys.readouterr().out
     assert "sine, first order: 4 members trained" in said

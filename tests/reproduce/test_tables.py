@@ -58,15 +58,19 @@ def test_nothing_is_lost_of_what_is_no_table(tmp_path: Path, text: str) -> None:
     assert lost(tmp_path / "table1.json", rows(oml=CELL)) == []
 
 
-@pytest.mark.parametrize("text", ['{"rows": {"3": {"oml": {"mean": 1', "[]", "abc"])
-def test_a_damaged_table_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
-    words = ["reproduce", "table1", "--preset", "tiny", "--runs", str(tmp_path / "runs"), "--seeds", "0"]
-    words += ["--columns", "oml", "--out", str(tmp_path / "out")]
-    path = tmp_path / "out" / "table1.json"
-    path.parent.mkdir()
+@pytest.mark.parametrize("text", ['{"rows": {"3": {"oml": {"mean": 1', "[]", "abc", ""])
+@pytest.mark.parametrize("name", ["table1", "figures/prune"])
+def test_what_is_damaged_is_not_written_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
+) -> None:
+    part, column = ("figures", "kcciol") if "figures" in name else ("table1", "oml")
+    words = ["reproduce", part, "--preset", "tiny", "--runs", str(tmp_path / "runs"), "--seeds", "0"]
+    words += ["--columns", column, "--out", str(tmp_path / "out")]
+    path = tmp_path / "out" / f"{name}.json"
+    path.parent.mkdir(parents=True)
     path.write_text(text)
     assert cli.main(words) == 2
-    assert "table1.json is left as it is, but cannot be read: move it away" in " ".join(capsys.readouterr().out.split())
+    assert f"{path.name} is left as it is, but cannot be read: move it" in " ".join(capsys.readouterr().out.split())
     assert path.read_text() == text
     path.unlink()
     assert cli.main(words) == 0

@@ -102,7 +102,7 @@ def reproduce(words: Sequence[str]) -> int:
     try:
         with folders(wanted):
             if options.tables and (unused := kept.adopt(plan, tables)):
-                terminal.print(f"{len(unused)} of the cells that are kept cannot be used: {unused[0]}")
+                terminal.print(f"{len(unused)} of the cells that are kept cannot be used: {unused[0]}", soft_wrap=True)
             complete = all(path.exists() for path in runner.every_path(plan))  # then this call costs nothing
             failed = runner.make(plan)
     except Stopped as stopped:
@@ -121,7 +121,7 @@ def reproduce(words: Sequence[str]) -> int:
         if others := kept.keep(plan, tables, options.cells):
             left_alone.append(f"{len(others)} kept cells are others than the tables' ({others[0]}, for one), and stay.")
         for line in (*(f"wrote {path}" for path in written), *left_alone):
-            terminal.print(line)
+            terminal.print(line, soft_wrap=True)  # it may name a file
     for name in failed:
         terminal.print(f"failed: {name}")
     if not failed and (left := sum(not path.exists() for path in runner.every_path(plan))):

@@ -29,6 +29,10 @@ from kcciol.values import from_dict, to_dict
 FORMAT = 1
 
 
+class Unusable(UserError):
+    """A checkpoint or representation that is missing or damaged."""
+
+
 @dataclass
 class Checkpoint:
     """Where a run stands: phase 1 to 3, the steps done in it, and the tensors."""
@@ -78,28 +82,28 @@ def write(path: Path, meta: dict[str, Any], tensors: Mapping[str, Tensor]) -> No
 def read(path: Path) -> tuple[Any, dict[str, Tensor]]:
     """What `write` has written."""
     if path.is_dir():
-        raise UserError(f"{path} is a folder: name a file in it, such as {path / 'phase3.safetensors'}.")
+        raise Unusable(f"{path} is a folder: name a file in it, such as {path / 'phase3.safetensors'}.")
     if not path.is_file():
-        raise UserError(f"There is no checkpoint {path}.")
+        raise Unusable(f"There is no checkpoint {path}.")
     try:
         data = path.read_bytes()  # at once: another process may put a newer file in its place meanwhile
     except OSError as error:
-        raise UserError(f"The checkpoint {path} cannot be read ({error.strerror}).") from None
+        raise Unusable(f"The checkpoint {path} cannot be read ({error.strerror}).") from None
     try:
         tensors = deserialize(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         return json.loads((header.get("__metadata__") or {}).get("kcciol", "null")), tensors
     except (SafetensorError, ValueError) as error:
-        raise UserError(f"The checkpoint {path} is damaged or truncated ({error}): use another one.") from None
+        raise Unusable(f"The checkpoint {path} is damaged or truncated ({error}): use another one.") from None
 
 
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint or representation."""
     meta, tensors = read(path)
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        raise UserError(f"The file {path} is not a representation, or not of this version of kcciol.")
+        raise Unusable(f"The file {path} is not a representation, or not of this version of kcciol.")
     if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
-        raise UserError(f"The checkpoint {path} holds numbers that are not finite: use an earlier one.")
+        raise Unusable(f"The checkpoint {path} holds numbers that are not finite: use an earlier one.")
     try:
         return Checkpoint(
             from_dict(Config, meta["config"]),
@@ -110,4 +114,4 @@ def load(path: Path) -> Checkpoint:
             tensors,
         )
     except KeyError as error:
-        raise UserError(f"The checkpoint {path} lacks {error} in its header: use another one.") from None
+        raise Unusable(f"The checkpoint {path} lacks {error} in its header: use another one.") from None

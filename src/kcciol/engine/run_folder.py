@@ -17,7 +17,7 @@ from typing import Any
 
 from kcciol.atomic import held, replacing, write_json
 from kcciol.config import Config, read
-from kcciol.engine.checkpoint import Checkpoint, load
+from kcciol.engine.checkpoint import Checkpoint, Unusable, load
 from kcciol.engine.record import record
 from kcciol.engine.tensorboard import scalar_writer
 from kcciol.errors import Busy, UserError
@@ -61,7 +61,7 @@ class RunFolder:
         at = load(self.checkpoint)
         self._compare(at.config, config, f"The checkpoint {self.checkpoint} was made")
         if at.step and "adam.m" not in at.tensors:
-            raise UserError(f"The file {self.checkpoint} is a representation, not a checkpoint: use it by --start.")
+            raise Unusable(f"The file {self.checkpoint} is a representation, not a checkpoint: use it by --start.")
         return at
 
     @staticmethod

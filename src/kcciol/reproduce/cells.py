@@ -67,6 +67,11 @@ def closed(name: str, trains: str = "head", **sizes: Any) -> Cell:
     return learned(name, trains, {"form": "map"} if name == "gaussian" else {}, **sizes)
 
 
+def floors(classes: tuple[int, ...]) -> dict[str, Cell]:
+    """Class means on a random network, and on raw pixels: what any representation must be better than."""
+    return {"ncm": closed("ncm", classes=classes), "pixels": closed("ncm", "pixels", classes=classes)}
+
+
 def rows_of(row: str, name: str, trains: Trained, **sizes: Any) -> dict[str, Cell]:
     """A learner's cells: with SGD, and with Adam where that goes; replay also with the 200 examples of the papers."""
     found: dict[str, Cell] = {}

@@ -55,11 +55,7 @@ def gradient(classes: tuple[int, ...]) -> Callable[[str], Mapping[str, Cell]]:
 
     def part(column: str) -> Mapping[str, Cell]:
         if column == "scratch":
-            floors = {
-                "ncm": cells.closed("ncm", classes=classes),
-                "pixels": cells.closed("ncm", "pixels", classes=classes),
-            }
-            return {"adam": cells.scratch(classes), **floors}
+            return {"adam": cells.scratch(classes), **cells.floors(classes)}
         closed = {name: cells.closed(name, classes=classes) for name in ("ncm", "gaussian")}
         return {"adam": cells.gradient_head(classes), **closed}
 
@@ -166,7 +162,7 @@ NOTES7 = {
 def mini_tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     if found["table2"]:
-        made["table2"] = frames.frame("table2", frames.with_means(found["table2"]), found["table2"], NOTES2)
+        made["table2"] = frames.frame("table2", frames.representations(found["table2"]), found["table2"], NOTES2)
     if found["table7"]:
         learners = columns7(found["table7"])
         rows = rows7(learners)
@@ -199,7 +195,7 @@ def cell_seconds(results: list[frames.Result]) -> list[float]:
 
 def cifar_tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
     third = found["table3"]
-    return {"table3": frames.frame("table3", frames.with_means(third), third)} if third else {}
+    return {"table3": frames.frame("table3", frames.representations(third), third)} if third else {}
 
 
 def draw(study: str, name: str, table: str) -> Callable[[Mapping[str, frames.Found]], list[Drawn]]:

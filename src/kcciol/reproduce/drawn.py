@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,12 +31,11 @@ class Drawn:
     def seeds(self) -> dict[str, list[int]]:
         return {column: [r["config"]["seed"] for r in results] for column, results in self.results.items()}
 
-    def lost(self, folder: Path) -> list[str]:
-        """The columns of the figure that lies in the folder which are not in this one, or there with fewer seeds."""
+    def lost(self, old: Mapping[str, Any]) -> list[str]:
+        """The columns of an earlier figure which are not in this one, or here with fewer seeds."""
         try:
-            old = json.loads((folder / f"{self.name}.json").read_text(encoding="utf-8"))
             seeds = {str(column): set(numbers) for column, numbers in old["seeds"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # there is none, or nothing to lose
+        except (KeyError, TypeError, AttributeError):  # nothing to lose
             return []
         if is_rehearsal(old):
             return []

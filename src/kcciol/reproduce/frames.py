@@ -148,28 +148,16 @@ def by_classes(columns: Mapping[str, list[Result]]) -> Rows:
     return rows
 
 
-def representations(found: Found, heads: Found) -> Rows:
-    """Representations with the gradient head, and the two floors."""
+def representations(found: Found) -> Rows:
+    """Representations with the gradient head; then the two floors, and class means where they were measured."""
     columns = {column: cells["adam"] for column, cells in found.items() if "adam" in cells}
     for name, cell in (("pixels + ncm", "pixels"), ("untrained + ncm", "ncm")):
-        if cell in heads.get("scratch", {}):
-            columns[name] = heads["scratch"][cell]
+        if cell in found.get("scratch", {}):
+            columns[name] = found["scratch"][cell]
+    for column, cells in found.items():
+        if column != "scratch":
+            columns |= {f"{column} + {head}": cells[head] for head in ("ncm", "gaussian") if head in cells}
     return by_classes(columns)
-
-
-def with_means(found: Found, heads: Found | None = None) -> Rows:
-    """Representations with the gradient head, and class means where they were measured beside it as further columns.
-    heads: where the two floors are, if not there."""
-    rows = representations(found, found if heads is None else heads)
-    means = {
-        f"{column} + {head}": results[head]
-        for column, results in found.items()
-        for head in ("ncm", "gaussian")
-        if head in results and column != "scratch"
-    }
-    for n, more in by_classes(means).items():
-        rows.setdefault(n, {}).update(more)
-    return rows
 
 
 def matrix(found: Found, gradient: Found) -> dict[str, Rows]:

@@ -61,12 +61,12 @@ BY_PHASE = ("kcciol-phase1", "kcciol-phase2", "kcciol", "control")  # what conso
 
 
 def table1(column: str) -> Mapping[str, Cell]:
-    """Algorithm 4 with Adam, W from zero; for scratch the whole network learns. Beside it class means on the phases,
-    which have no rate that could differ."""
+    """Algorithm 4 with Adam, W from zero; for scratch the whole network learns. Beside it the two floors, and class
+    means on the phases, which have no rate that could differ."""
     if column.startswith("delta-"):  # of a figure only
         return {}
     if column == "scratch":
-        return {"adam": cells.scratch(CLASSES)}
+        return {"adam": cells.scratch(CLASSES), **cells.floors(CLASSES)}
     means = {"ncm": cells.closed("ncm", classes=CLASSES)} if column in BY_PHASE else {}
     return {"adam": cells.gradient_head(CLASSES), **means}
 
@@ -131,9 +131,8 @@ NOTES5 = {
 
 def tables(found: Mapping[str, frames.Found]) -> dict[str, Any]:
     """Whatever can be made of the cells that are there."""
-    first = frames.with_means(found["table1"], found["heads"])
     made = {
-        "table1": frames.frame("table1", first, found["table1"], NOTES1),
+        "table1": frames.frame("table1", frames.representations(found["table1"]), found["table1"], NOTES1),
         "table5": frames.frame("table5", frames.learners(found["table5"]), found["table5"], NOTES5),
         "table6": frames.frame("table6", frames.learners(found["table6"]), found["table6"]),
         "heads": {

@@ -100,10 +100,9 @@ class Group:
             except UserError as error:
                 failed.append(error)
             except Exception as error:
-                if no_writing(error):
-                    raise UserError(f"{column} cannot be written ({error}).") from None
-                traceback.print_exc()
-                failed.append(UserError(f"{column} failed ({type(error).__name__}: {error})."))
+                failed.append(UserError(f"{column} failed ({reason(error)})."))
+                if is_full(error):  # no other could be kept
+                    break
         if failed:
             kind = Busy if all(isinstance(error, Busy) for error in failed) else UserError
             raise kind(" ".join(dict.fromkeys(map(str, failed))))
@@ -125,6 +124,11 @@ class Group:
             return False
         root = STUDIES[self.name].root
         return root(self.columns[0]) == root(other.columns[0])
+
+    def helps(self, other: Group) -> bool:
+        """Whether it makes cells of a column that the other trains."""
+        same = self.name == other.name and self.seeds == other.seeds
+        return bool(self.helper) and same and set(self.columns) <= set(other.columns)
 
     def _plan(self, plan: Plan) -> Plan:
         return replace(plan, parts={self.name: self.parts})
@@ -165,7 +169,10 @@ def groups(plan: Plan, apart: bool = False) -> list[Group]:
     apart: parts that only some columns have are groups of their own, several for each, which begin as soon as their
     column is trained.
     """
-    found = [Group(name, plan.seeds) for name in plan.parts if name in WHOLES and not plan.columns]
+    found = []
+    for name in (name for name in plan.parts if name in WHOLES and not plan.columns):
+        made = {s: all(path.exists() for path in WHOLES[name].cells(plan.where, (s,))) for s in plan.seeds}
+        found.append(Group(name, tuple(s for s in plan.seeds if not made[s])))
     for seed in plan.seeds:
         for name in (name for name in plan.parts if name in STUDIES):
             study, parts = STUDIES[name], plan.parts[name]
@@ -217,9 +224,10 @@ def make(plan: Plan) -> list[str]:
             if not isinstance(error, Busy):  # else it will be there when that process is done
                 failed.append(str(group))
         except Exception as error:  # one cell's failure must not cost the others
-            if no_writing(error):
-                raise UserError(f"{group} cannot be written ({error}); what is made is kept.") from None
-            traceback.print_exc()
+            said = f"{group} failed ({reason(error)})"
+            if is_full(error):
+                raise UserError(f"{said}; what is made is kept.") from None
+            print(f"{said}.", file=sys.stderr, flush=True)
             failed.append(str(group))
     return failed
 
@@ -238,7 +246,7 @@ def every_path(plan: Plan) -> Iterator[Path]:
 def make_column(plan: Plan, study: Study, column: str, seed: int) -> None:
     """Every cell of a column that is not there yet."""
     bench = Bench(study, column, seed, plan.where)
-    failed: list[Exception] = []
+    failed: list[str] = []
     for path, part, name, cell in cells(plan, study, column, seed):
         if path.exists():
             continue
@@ -254,26 +262,32 @@ def make_column(plan: Plan, study: Study, column: str, seed: int) -> None:
                 if not path.exists():  # or has just made it
                     make_cell(path, bench, cell, f"{study.name}, {column}, seed {seed}, {part}, {name}")
             except UserError as error:
-                failed.append(error)
+                failed.append(str(error))
             except Exception as error:  # one cell's failure must not cost the others
-                if no_writing(error):  # but nothing more can be kept
+                if is_full(error):  # but nothing more can be kept
                     raise
-                traceback.print_exc()
-                failed.append(error)
+                failed.append(reason(error))
             finally:
                 lock.unlink(missing_ok=True)
     if failed:
-        words = dict.fromkeys(str(e) if isinstance(e, UserError) else f"{type(e).__name__}: {e}" for e in failed)
-        raise UserError(f"{len(failed)} cells of {column} failed ({'; '.join(words)})")
+        raise UserError(f"{len(failed)} cells of {column} failed ({'; '.join(dict.fromkeys(failed))})")
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 REFUSED = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 
 
-def no_writing(error: Exception) -> bool:
-    """Whether nothing can be written there, as the disk is full or the folder another's: no traceback would help."""
-    return isinstance(error, OSError) and error.errno in (*FULL, *REFUSED)
+def is_full(error: Exception) -> bool:
+    """Whether the disk takes no more, whatever is made."""
+    return isinstance(error, OSError) and error.errno in FULL
+
+
+def reason(error: Exception) -> str:
+    """Why something failed; with a traceback, unless none would help: the disk is full, or the folder another's."""
+    if isinstance(error, OSError) and error.errno in (*FULL, *REFUSED):
+        return str(error)
+    traceback.print_exc()
+    return f"{type(error).__name__}: {error}"
 
 
 def make_cell(path: Path, bench: Bench, cell: Cell, name: str) -> None:

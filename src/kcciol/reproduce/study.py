@@ -20,13 +20,14 @@ from kcciol.compare import StreamConfig, Trained, World, world
 from kcciol.config import Config, EngineConfig, EvaluationConfig, preset
 from kcciol.data import load as load_data
 from kcciol.data.classset import ClassSet, Splits
+from kcciol.engine.checkpoint import Unusable
 from kcciol.engine.execute import pick_device, set_precision
-from kcciol.errors import Busy, UserError
+from kcciol.errors import UserError
 from kcciol.evaluation import Features, evaluate
 from kcciol.evaluation.choose import RATES, Examples
 from kcciol.evaluation.rates import MARGIN
 from kcciol.learners.model import Head
-from kcciol.meta.phases import Diverged, train
+from kcciol.meta.phases import train
 from kcciol.representation import Representation
 from kcciol.representation import load as load_representation
 from kcciol.representations import with_method
@@ -271,6 +272,9 @@ def config_of(study: Study, column: str, seed: int, where: Where) -> Config:
     return tiny_config(config) if where.tiny else config
 
 
+SPENT = "seconds.json"  # how long the training in a folder has taken
+
+
 def folder_of(study: Study, column: str, seed: int, where: Where) -> Path:
     return where.runs / study.name / f"{column}-seed{seed}"
 
@@ -285,7 +289,7 @@ def is_trained(study: Study, column: str, seed: int, where: Where) -> bool:
     """Whether a column can be measured without more training."""
     phase = study.columns[column].phase
     holder = _holder(study, column, phase)
-    return _is_there(folder_of(study, holder, seed, where), config_of(study, holder, seed, where), phase)
+    return _end(folder_of(study, holder, seed, where), config_of(study, holder, seed, where), phase).exists()
 
 
 def end_of(study: Study, column: str, phase: int, seed: int, where: Where, data: Splits) -> Path:
@@ -294,17 +298,16 @@ def end_of(study: Study, column: str, phase: int, seed: int, where: Where, data:
     column = _holder(study, column, phase)
     folder, config = folder_of(study, column, seed, where), config_of(study, column, seed, where)
     after = study.columns[column].after
-    resume = (folder / "config.toml").exists()
+    resume, path = (folder / "config.toml").exists(), _end(folder, config, phase)
+    start = None
+    if not path.exists() and after is not None and not resume:
+        start = end_of(study, *after, seed, where, data)
     try:
-        if not _is_there(folder, config, phase):
-            start = end_of(study, *after, seed, where, data) if after is not None and not resume else None
+        if not path.exists():
             _train(study, folder, config, data, resume, start, phase)
-        found = load_representation(path := _end(folder, phase or _last(config)), "cpu")
-    except (Busy, Diverged):
-        raise
-    except UserError as error:
-        again = f" (Remove {folder} to train it again.)" if folder.exists() else ""
-        raise UserError(f"{error}{again}") from None
+        found = load_representation(path, "cpu")
+    except Unusable as error:
+        raise UserError(f"{error} (Remove {folder} to train it again.)") from None
     if what_matters(to_dict(found.config)) != what_matters(to_dict(config)):
         raise UserError(f"The run in {folder} was trained with other settings: move it away, or use other --runs.")
     return path
@@ -316,35 +319,26 @@ def _holder(study: Study, column: str, phase: int) -> str:
     return _holder(study, after[0], phase) if after is not None and 0 < phase <= after[1] else column
 
 
-def _end(folder: Path, phase: int) -> Path:
-    return folder / f"phase{phase}.safetensors"
-
-
-def _last(config: Config) -> int:
-    """The last phase that has steps; without any the first, at whose end a random network is saved."""
-    return max((i for i, phase in enumerate(config.phases, 1) if phase.steps), default=1)
-
-
-def _is_there(folder: Path, config: Config, phase: int) -> bool:
-    return _end(folder, phase or _last(config)).exists() and bool(phase or (folder / "done.json").exists())
+def _end(folder: Path, config: Config, phase: int) -> Path:
+    """The file at the end of a phase. 0: of the last that has steps; without any the first, at whose end a random
+    network is saved."""
+    last = max((i for i, phase in enumerate(config.phases, 1) if phase.steps), default=1)
+    return folder / f"phase{phase or last}.safetensors"
 
 
 def _train(
     study: Study, folder: Path, config: Config, data: Splits, resume: bool, start: Path | None, phase: int
 ) -> None:
     """To the end of a phase, or of all (0), noting how long it took."""
-    spent, began = folder / "seconds.json", time.monotonic()
-    before = _seconds(spent)
+    before, began = _seconds(folder), time.monotonic()
     try:
         train(config, data.base, folder, resume, start, quiet=True, last=phase or 3)
     finally:
         seconds = before + time.monotonic() - began
         with contextlib.suppress(OSError):  # what went wrong, if anything, is of more interest
-            write_json(spent, seconds)
+            write_json(folder / SPENT, seconds)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    if not phase:
-        write_json(folder / "done.json", {"seconds": seconds})
     print(f"{study.name}, {folder.name}: trained {f'to phase {phase} ' if phase else ''}in {seconds:.1f} s", flush=True)
 
 
@@ -416,14 +410,13 @@ def refuse_other(path: Path, config: Any, spec: Any, *keys: str) -> dict[str, An
 
 
 def trained_seconds(study: Study, column: str, seed: int, where: Where) -> float:
-    """How long that took, without the phases of another column that it began after."""
-    return _seconds(folder_of(study, column, seed, where) / "done.json", "seconds")
+    """How long that took, without the phases of another column that it began after; 0 where it is not known, which is
+    no reason to stop."""
+    return _seconds(folder_of(study, column, seed, where))
 
 
-def _seconds(path: Path, *keys: str) -> float:
-    """A time that was noted, in a dict or by itself; 0 where it is not known, which is no reason to stop."""
+def _seconds(folder: Path) -> float:
     try:
-        found = json.loads(path.read_text())
-        return float(functools.reduce(lambda value, key: value[key], keys, found))
-    except (OSError, ValueError, KeyError, TypeError):
+        return float(json.loads((folder / SPENT).read_text()))
+    except (OSError, ValueError, TypeError):
         return 0.0

@@ -38,21 +38,27 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> tuple[list[Path], lis
             ) from None
         spent = _spent(plan, name, seconds, [out / f"{table}.json" for table in made])
         for figure in drawn:
-            if gone := figure.lost(out / "figures"):
-                left.append(_left(out / "figures" / f"{figure.name}.json", "columns or seeds", gone))
+            path = out / "figures" / f"{figure.name}.json"
+            if _is_damaged(path):
+                left.append(DAMAGED.format(path))
+            elif gone := figure.lost(_table(path) or {}):
+                left.append(_left(path, "columns or seeds", gone))
             else:
-                written.append(figure.write(out / "figures", plan.where.tiny))
+                written.append(figure.write(path.parent, plan.where.tiny))
         for table, values in made.items():
             path = out / f"{table}.json"
             new = (rehearsed(values) if plan.where.tiny else values) | {"device_seconds": spent}
             if _is_damaged(path):
-                left.append(f"{path} is left as it is, but cannot be read: move it away, and it is written anew.")
+                left.append(DAMAGED.format(path))
             elif gone := lost(path, new):
                 left.append(_left(path, "cells", gone))
             else:
                 write_json(path, new)
                 written.append(path)
     return written, left
+
+
+DAMAGED = "{} is left as it is, but cannot be read: move it away, and it is written anew."
 
 
 def _made_of(plan: Plan, name: str) -> tuple[dict[str, Any], list[Drawn]]:
@@ -104,8 +110,8 @@ def lost(path: Path, new: dict[str, Any]) -> list[str]:
 
 
 def _is_damaged(path: Path) -> bool:
-    """Whether something lies there that may once have been a table."""
-    return path.exists() and path.stat().st_size > 0 and _table(path) is None
+    """Whether something lies there that may once have been a table or a figure."""
+    return path.exists() and _table(path) is None
 
 
 def refuse_rehearsal(out: Path) -> None:
