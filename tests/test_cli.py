@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import kcciol
+from kcciol.atomic import replacing
 from kcciol.cli import COMMANDS, main
 from kcciol.config import Config, preset
 from kcciol.reproduce import gan, sine
@@ -249,6 +250,14 @@ def test_what_the_system_refuses_is_a_sentence(
     monkeypatch.setitem(COMMANDS, "list", full)
     assert main(["list"]) == 2
     assert capsys.readouterr().err == "kcciol: A file could not be written or read (File too large).\n"
+
+
+def test_a_full_disk_names_what_could_not_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    with pytest.raises(OSError, match="No space left on device") as caught, replacing(path):
+        raise OSError(errno.ENOSPC, "No space left on device")  # a write names no file
+    assert caught.value.filename == str(path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_slips_in_python_are_named() -> None:

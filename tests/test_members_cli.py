@@ -160,7 +160,7 @@ def test_digits_are_learned_and_measured(
         (["train", "{file}", "--clamp", "-1"], "clamp is -1.0"),
         (["train", "{file}", "--clip", "inf"], "clip is inf, but must be 0 or more, and finite"),
         (["train", "{file}", "--rise", "-1"], "rise is -1"),
-        (["train", "{file}", "--out", "{bad}"], "cannot be written (File exists): choose another --out"),
+        (["train", "{file}", "--out", "{bad}"], "cannot be written (File exists): choose another folder"),
         (["train", "{file}", "--seeds", "99999999999999999999"], "below 2^63"),
         (["train", "{file}", "--engine.tensorboard"], "metrics.jsonl only"),
         (["train", "{file}", *NO_STEPS], "nothing to train"),

@@ -62,7 +62,7 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())  # the name must not come to disk before the contents
         part.replace(path)
     except OSError as error:
-        if error.filename == str(part):  # which nobody has asked for
+        if error.errno and error.filename in (None, str(part)):  # a full disk names no file; the part is unknown to all
             error.filename = str(path)
         raise
     finally:

@@ -97,6 +97,13 @@ def test_a_missing_page_leaves_nothing(url: str, served: Path, root: Path) -> No
     assert names(root) == ["images_background.zip"]
 
 
+def test_a_file_where_a_folder_must_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="file is a file, not a folder: choose another --root"):
+        fetch.fetch_omniglot(tmp_path / "file", "http://unused", MD5)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_a_folder_that_may_not_be_written_to_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError("no")

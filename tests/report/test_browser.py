@@ -186,3 +186,21 @@ def test_it_prints_what_is_unfolded(browser: Browser, page: Path) -> None:
     assert browser.evaluate(shown) == 1
     browser.ask("Emulation.setEmulatedMedia", media="")
     assert browser.console == []
+
+
+def test_our_own_results_fit_the_window_and_the_paper(browser: Browser) -> None:
+    page = Path(__file__).parents[2] / "results" / "report.html"
+    browser.open(page, 1280)
+    hidden = "[...document.querySelectorAll('.stages .scroll')].filter(s => s.scrollWidth > s.clientWidth).length"
+    assert browser.evaluate("document.querySelectorAll('.stages .wide').length") == 1
+    assert browser.evaluate(hidden) == 0
+    browser.open(page, 390, phone=True)
+    tall = "[...document.querySelectorAll('.numbers tbody tr')].filter(r => r.clientHeight > 120).length"
+    assert browser.evaluate("document.querySelectorAll('.numbers tbody tr').length > 30")
+    assert browser.evaluate(tall) == 0  # no name stands there letter by letter
+    browser.open(page, 703)  # A4 within its margins
+    browser.ask("Emulation.setEmulatedMedia", media="print")
+    seen, room = browser.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert seen <= room
+    browser.ask("Emulation.setEmulatedMedia", media="")
+    assert browser.console == []

@@ -215,6 +215,7 @@ def test_broken_files_are_named(example: Path, tmp_path: Path, capsys: pytest.Ca
         ('{"rows": {"1": 3}}', "row '1' is not an object"),
         ('{"rows": {"1": {"a": 3}}}', "column 'a' is not an object"),
         ('{"rows": {"1": {"a": {"mean": "x"}}}}', "the mean of row '1', column 'a' is 'x', not a number"),
+        ('{"rows": {"1": {"a": {"mean": -1e300}}}}', "is '-1e+300', too large a number"),
         ('{"rows": {"1": {"a": {"mean": NaN}}}}', "not a number"),
         ('{"rows": {"1": {"a": {"mean": 1, "ci95": true}}}}', "not a number"),
         ('{"rows": {"1": {"a": {"mean": 1' + "0" * 400 + "}}}}", "a number in it has 401 digits"),

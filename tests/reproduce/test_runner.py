@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -350,6 +351,25 @@ def test_what_is_refused_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "runs").mkdir()
     assert cli.main(["reproduce", "table1", "--root", "nowhere"]) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]  # which was there
+
+
+def test_help_names_all_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["reproduce", "--help"])
+    said = capsys.readouterr().out
+    numbered = [f"table{i}" for i in range(1, 8)]  # "table1 to table7"
+    for name in {*runner.PARTS, *(part for parts in runner.PARTS.values() for part in parts)} - set(numbered):
+        assert name in said
+    assert "table1 to table7" in " ".join(said.split())
+
+
+def test_sigterm_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runner, "make", lambda plan: signal.raise_signal(signal.SIGTERM))
+    words = ["reproduce", "table1", "--preset", "tiny", "--runs", str(tmp_path / "r"), "--out", str(tmp_path / "o")]
+    assert cli.main(words) == 143
+    assert capsys.readouterr().err == "kcciol: interrupted. Call again to go on.\n"
 
 
 def test_the_papers_numbers() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kcciol.atomic import write_json
 from kcciol.errors import UserError
 from kcciol.members import regression_preset
 from kcciol.regression import network
@@ -54,6 +55,16 @@ def test_only_what_is_missing_is_made_again(tmp_path: Path, capsys: pytest.Captu
     folders = [str(path.relative_to(tmp_path / "sine")) for path in (tmp_path / "sine").glob("*/*")]
     assert sorted(folders) == ["exact/members-seeds0-1", "first/members-seeds0-1"]  # where they are trained
     assert json.loads(sine.path_of(where, "kcciol", 1).read_text())["functions"] == json.loads(before)["functions"]
+
+
+@pytest.mark.parametrize("key", ["functions", "rate"])
+def test_a_cell_that_lacks_something_is_named(tmp_path: Path, key: str) -> None:
+    where = Where(runs=tmp_path, tiny=True)
+    sine.make(where, (0,))
+    path = sine.path_of(where, "srnn", 0)
+    write_json(path, json.loads(path.read_text()) | {key: None})
+    with pytest.raises(UserError, match=rf"srnn-seed0.json cannot be read \(it lacks {key}\)"):
+        sine.cells(where, (0,))[path]()
 
 
 def test_results_measured_otherwise_are_refused(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from kcciol.cli.terminal import out as terminal
 from kcciol.cli.terminal import parse
 from kcciol.errors import UserError
 
+TERMINATED = 143  # exit code after SIGTERM
+
 
 @dataclass(frozen=True)
 class ReproduceOptions:
@@ -29,7 +31,8 @@ class ReproduceOptions:
     """
 
     names: Positional[tuple[str, ...]] = ()
-    """Tables, data sets, or all."""
+    """table1 to table7, heads, figures, weights, gan; all that is made of omniglot, mini-imagenet, cifar100, sine
+    functions (sine) or mnist; or all."""
     root: str = ""
     """Where the data lie; by default the folder that the environment variable KCCIOL_DATA names, else ./data."""
     runs: Path = Path("runs/reproduce")
@@ -53,8 +56,9 @@ class ReproduceOptions:
     tables: bool = True
     """Write the tables at the end."""
     cells: bool = False
-    """Keep the measurements that the tables are made of in OUT/cells, where another machine that makes more of a table
-    finds them. Experiments of which some are kept there keep on without this flag."""
+    """Keep the measurements that the tables are made of in OUT/cells (of a rehearsal: OUT/rehearsal/cells), where
+    another machine that makes more of a table finds them. Experiments of which some are kept there keep on without this
+    flag."""
 
 
 def reproduce(words: Sequence[str]) -> int:
@@ -108,9 +112,9 @@ def reproduce(words: Sequence[str]) -> int:
     except Stopped as stopped:
         terminal.print(f"{stopped} Call again to go on.")
         return stopped.exit_code
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
         print("kcciol: interrupted. Call again to go on.", file=sys.stderr)
-        return 130
+        return 130 if isinstance(end, KeyboardInterrupt) else TERMINATED
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)
@@ -156,4 +160,4 @@ def in_good_order() -> Any:
     """Let SIGTERM end the process as an error would: others may share the GPU. Returns what it did before."""
     if threading.current_thread() is not threading.main_thread():
         return None
-    return signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    return signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))

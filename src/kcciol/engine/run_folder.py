@@ -45,7 +45,7 @@ class RunFolder:
                 "choose another folder."
             )
         if self.metrics.exists() or any(self.phase(number).exists() for number in (1, 2, 3)):
-            raise UserError(f"{self.path} holds files of a run, but no config.toml: choose another --out.")
+            raise UserError(f"{self.path} holds files of a run, but no config.toml: choose another folder.")
         with writable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.path / "record.json", record())
@@ -126,7 +126,7 @@ def writable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"The run folder {path} cannot be written ({error.strerror}): choose another --out.") from None
+        raise UserError(f"The run folder {path} cannot be written ({error.strerror}): choose another folder.") from None
 
 
 def rewind(metrics: Path, phase: int, step: int) -> None:

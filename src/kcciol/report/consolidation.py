@@ -28,6 +28,7 @@ GAPS = {  # differences: the columns they are of
     "the same, our meta-loss, first order": ("kcciol-first", "control-first"),
 }
 OTHER_RATES = "*"
+MANY = 8  # columns that leave no room for a chart beside them
 SMALL = 0.01  # differences of errors that need more digits
 ABOUT = (
     "Phase 1 is meta-learning alone. Phase 2 goes on with the l1 term, phase 3 with the constraint that holds what is "
@@ -92,6 +93,7 @@ def _panel(table: Table, grid: Grid) -> Html:
         el("p", about, class_="about"),
         el("div", overlay(grid, lines, digits, table.lower), class_="panel"),
         scrolling(shown, f"{table.title}, by phase"),
+        class_="wide" if len(heads) > MANY else None,
     )
 
 

@@ -21,6 +21,8 @@ class Sides:
     columns: list[str]
     values: dict[tuple[str, str], Any]
     alone: dict[str, Any]
+    by_row: bool
+    """Whether a row, else a column, has numbers of one kind."""
 
 
 def numbers(found: dict[str, Any]) -> Html:
@@ -28,14 +30,15 @@ def numbers(found: dict[str, Any]) -> Html:
     sides = two_sides(found)
     if sides is None:
         return _list(found)
+    alike = [[(row, c) for c in sides.columns] for row in sides.rows]
+    if not sides.by_row:
+        alike = [list(places) for places in zip(*alike, strict=True)]
+    shown: dict[tuple[str, str], str] = {}
+    for places in alike:
+        shown |= zip(places, even([sides.values[place] for place in places]), strict=True)
     heads = [el("th", name, scope="col") for name in ("", *sides.columns)]
     lines = [
-        el(
-            "tr",
-            el("th", row, scope="row"),
-            *(el("td", v) for v in even([sides.values[row, c] for c in sides.columns])),
-        )
-        for row in sides.rows
+        el("tr", el("th", row, scope="row"), *(el("td", shown[row, c]) for c in sides.columns)) for row in sides.rows
     ]
     table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="numbers")
     return join([_list(sides.alone), scrolling(table, "numbers")])
@@ -74,7 +77,8 @@ def two_sides(found: dict[str, Any]) -> Sides | None:
         aside = len(firsts) < len(seconds)  # the longer side goes down the page
         values = {(pair[::-1] if aside else pair): found[name] for name, pair in parts.items()}
         rows, columns = (seconds, firsts) if aside else (firsts, seconds)
-        return Sides(rows, columns, values, {name: value for name, value in found.items() if name not in parts})
+        alone = {name: value for name, value in found.items() if name not in parts}
+        return Sides(rows, columns, values, alone, by_row=aside)
     return None
 
 

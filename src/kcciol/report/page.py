@@ -133,7 +133,8 @@ def _summary(tables: list[Table], anchored: list[tuple[Table, str]]) -> Html:
     missing = [str(i) for i in range(1, PAPER_TABLES + 1) if f"table{i}" not in there]
     said = f"Of the paper’s tables not measured here: {', '.join(missing)}." if len(missing) < PAPER_TABLES else ""
     lacking = el("p", said, class_="legend") if missing and said else ""
-    return join([el("div", *cards, class_="cards", role="group", aria_label="In short"), shown, lacking])
+    about = el("p", "How many of the numbers that the paper prints for its method are reached:") if shown else ""
+    return join([about, el("div", *cards, class_="cards", role="group", aria_label="In short"), shown, lacking])
 
 
 def _card(table: Table, anchor: str) -> Html:

@@ -349,7 +349,9 @@ def _number(value: Any, what: str, lowest: float = -LARGEST) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= LARGEST:
-        raise Unfit(f"{what} is {str(value)[:40]!r}, not a number{' of 0 or more' if lowest == 0 else ''}")
+        large = not isinstance(value, bool) and isinstance(value, int | float) and LARGEST < abs(value) < math.inf
+        kind = "too large a number" if large else "not a number of 0 or more" if lowest == 0 else "not a number"
+        raise Unfit(f"{what} is {str(value)[:40]!r}, {kind}")
     return float(value)
 
 

@@ -185,7 +185,9 @@ def cells(where: Where, seeds: Sequence[int]) -> dict[Path, Callable[[], dict[st
             if column in COLUMNS:
                 name = COLUMNS[column][0]
                 wanted = MEMBERS[OF_ORDER[name]][name](plain)
-            found[path] = functools.partial(refuse_other, path, wanted, spec(column, wanted, sizes), "functions")
+            found[path] = functools.partial(
+                refuse_other, path, wanted, spec(column, wanted, sizes), "functions", "rate"
+            )
     return found
 
 

@@ -364,7 +364,7 @@ def read_cell(path: Path, *keys: str, rows: Sequence[str] = ()) -> dict[str, Any
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
         if not isinstance(found, dict):
             raise ValueError("it is no cell")
-        if missing := {"config", "record", "spec", *keys} - set(found):
+        if missing := {key for key in ("config", "record", "spec", *keys) if found.get(key) is None}:
             raise ValueError(f"it lacks {min(missing)}")
         if not isinstance(found["config"], dict):
             raise ValueError("its config is none")
