@@ -75,7 +75,7 @@ def test_what_rests_on_fewer_than_three_seeds_is_marked() -> None:
 
 def test_the_rival_is_the_hardest_to_beat_in_each_row() -> None:
     def at(value: float) -> dict[str, Any]:
-        return cell(*[[value, value + 0.1]] * 3)
+        return cell(*[[value, value + 0.2]] * 3)
 
     unsure = cell([0.0, 0.1], [5.0, 5.1], [8.0, 8.1])
     rows = {
