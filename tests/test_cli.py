@@ -257,6 +257,8 @@ def test_a_full_disk_names_what_could_not_be_written(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left on device") as caught, replacing(path):
         raise OSError(errno.ENOSPC, "No space left on device")  # a write names no file
     assert caught.value.filename == str(path)
+    with pytest.raises(OSError, match=r"^a library's words$"), replacing(path):
+        raise OSError("a library's words")
     assert not list(tmp_path.iterdir())
 
 

@@ -188,8 +188,9 @@ def test_it_prints_what_is_unfolded(browser: Browser, page: Path) -> None:
     assert browser.console == []
 
 
-def test_our_own_results_fit_the_window_and_the_paper(browser: Browser) -> None:
-    page = Path(__file__).parents[2] / "results" / "report.html"
+def test_our_own_results_fit_the_window_and_the_paper(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    write(Path(__file__).parents[2] / "results", page)
     browser.open(page, 1280)
     hidden = "[...document.querySelectorAll('.stages .scroll')].filter(s => s.scrollWidth > s.clientWidth).length"
     assert browser.evaluate("document.querySelectorAll('.stages .wide').length") == 1

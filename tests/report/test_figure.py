@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kcciol.report.figure import two_sides
-from tests.report.parsed import folder_of, made
+from kcciol.report.figure import numbers, two_sides
+from tests.report.parsed import folder_of, made, parse
 
 
 def test_numbers_of_a_figure_lie_side_by_side(tmp_path: Path) -> None:
@@ -26,6 +26,17 @@ def test_numbers_of_a_figure_lie_side_by_side(tmp_path: Path) -> None:
         ["50 classes", "0", "1"],
         ["200 classes", "2", "3"],
     ]
+
+
+def test_numbers_of_one_kind_have_the_same_decimals() -> None:
+    few, many = {"a: x": 1.25, "a: y": 7.0, "b: x": 2.0, "b: y": 8.0}, {"a: z": 0.5, "b: z": 3.0}
+    assert [[td.text for td in tr.all("td")] for tr in parse(numbers(few)).all("tr")] == [
+        [],
+        ["1.25", "7"],
+        ["2.00", "8"],
+    ]
+    by_row = [[td.text for td in tr.all("td")] for tr in parse(numbers(few | many)).all("tr")]
+    assert by_row == [[], ["1.25", "2.00"], ["7", "8"], ["0.5", "3.0"]]
 
 
 @pytest.mark.parametrize(

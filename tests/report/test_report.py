@@ -150,6 +150,7 @@ def test_summary_and_header(page: Node, example: Path) -> None:
     assert all(part in cards[0] for part in ("1 of 1 kcciol", "0 of 1 scratch", "0 of 2 oml"))
     assert "1 of 3 reached" in cards[1]
     assert "48 cells" in cards[-1]
+    assert "How many of the numbers that the paper prints for its method are reached:" in page.text
     assert "10.0 min, --jobs 2; 60 s, --jobs 1" in page.by_id("table4").text
     tables = read(example).tables
     assert [t.name for t in tables] == ["table1", "table4", "table10", "heads"]

@@ -21,6 +21,11 @@ def test_digits_learned_in_sequence_become_a_figure(tmp_path: Path, capsys: pyte
     assert "4 members trained" in capsys.readouterr().out
     gan.make(where, (0, 1))
     assert capsys.readouterr().out == ""
+    before = {path: path.read_bytes() for path in gan.cells(where, (0, 1))}
+    next(iter(before)).unlink()
+    gan.make(where, (0, 1))
+    assert capsys.readouterr().out.count("\n") == 2  # what is trained already, and the one that was gone
+    assert sum(path.read_bytes() == old for path, old in before.items()) >= len(before) - 1
     (drawn,) = gan.draw(where, (0, 1))
     path = drawn.write(tmp_path / "figures")
     figure = json.loads(path.read_text())

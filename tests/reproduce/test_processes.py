@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +165,12 @@ def test_helpers_of_a_column_that_did_not_fail_are_not_dropped(tmp_path: Path, m
         path.unlink()
     make(wanted)
     assert begun.count("oml-same") == begun.count("oml") == 2
-    assert "kcciol helper" in begun
+    assert begun.count("kcciol helper") == runner.HELPERS + 1  # once one has failed twice the others do not try again
     assert "oml helper" not in begun
+    _ = Bench(OMNIGLOT, "oml", 0, wanted.where).representation
+    begun.clear()
+    make(replace(wanted, columns=("oml",)))
+    assert "oml helper" in begun  # it is trained, whatever else fails
 
 
 def test_a_process_that_falls_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

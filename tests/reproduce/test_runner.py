@@ -20,7 +20,7 @@ from kcciol.engine import checkpoint
 from kcciol.errors import UserError
 from kcciol.meta import phases
 from kcciol.representation import load
-from kcciol.reproduce import colour, frames, gan, omniglot, runner
+from kcciol.reproduce import colour, frames, gan, omniglot, runner, sine
 from kcciol.reproduce import study as study_module
 from kcciol.reproduce.runner import Plan, groups, make, path_of, studies_of
 from kcciol.reproduce.study import Bench, Cell, Study, Where, config_of, folder_of, is_trained
@@ -237,6 +237,25 @@ def test_a_lost_end_of_a_training_is_no_earlier_phase(tmp_path: Path) -> None:
         _ = Bench(OMNIGLOT, "kcciol", 0, where).representation
 
 
+@pytest.mark.parametrize("damage", ["half", "no numbers", "half a config", "no config"])
+def test_a_damaged_training_can_be_removed(tmp_path: Path, damage: str) -> None:
+    where = Where(runs=tmp_path, tiny=True)
+    _ = Bench(OMNIGLOT, "kcciol", 0, where).representation
+    folder = folder_of(OMNIGLOT, "kcciol", 0, where)
+    last, config = folder / "phase3.safetensors", folder / "config.toml"
+    if damage == "half":
+        last.write_bytes(last.read_bytes()[:-100])
+    elif damage == "no numbers":
+        found = checkpoint.load(last)
+        found.tensors = {name: tensor * float("nan") for name, tensor in found.tensors.items()}
+        found.save(last)
+    else:
+        last.unlink()
+        config.write_text(config.read_text()[:-30]) if damage == "half a config" else config.unlink()
+    with pytest.raises(UserError, match=r"\(Remove .*kcciol-seed0 to train it again"):
+        _ = Bench(OMNIGLOT, "kcciol", 0, where).representation
+
+
 def test_nobody_is_told_to_remove_a_training_that_is_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = Where(runs=tmp_path, tiny=True)
     _ = Bench(OMNIGLOT, "kcciol-phase1", 0, where).representation
@@ -247,6 +266,13 @@ def test_nobody_is_told_to_remove_a_training_that_is_in_order(tmp_path: Path, mo
     monkeypatch.setattr(study_module, "train", refuse)
     with pytest.raises(UserError, match=r"cannot be written\.$"):
         _ = Bench(OMNIGLOT, "kcciol", 0, where).representation
+
+    def forbid(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", forbid)
+    with pytest.raises(UserError, match=r"cannot be read \(Permission denied\)\.$"):
+        _ = Bench(OMNIGLOT, "kcciol-phase1", 0, where).representation
 
 
 @pytest.mark.parametrize("text", ["", "null", '{"a": 1}', "abc"])
@@ -425,7 +451,7 @@ def test_a_full_disk_is_one_sentence(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     monkeypatch.setattr(runner, "write_json", full)
-    assert make(plan(tmp_path, "heads", columns=("kcciol",))) == ["omniglot, kcciol, seed 0"]
+    assert make(plan(tmp_path, "heads", columns=("kcciol", "lambda0"))) == ["omniglot, kcciol, seed 0"]
     assert len(made) == 1  # no other is measured, which could not be kept either
     said = capsys.readouterr().err
     assert "kcciol failed ([Errno 28] No space left on device" in said
@@ -433,6 +459,12 @@ def test_a_full_disk_is_one_sentence(
     monkeypatch.setattr(runner, "write_json", lambda path, value: Path("/nowhere/at/all").read_text())
     assert make(plan(tmp_path, "heads", columns=("kcciol",))) == ["omniglot, kcciol, seed 0"]
     assert "Traceback" in capsys.readouterr().err  # a mistake of ours
+    monkeypatch.undo()
+    monkeypatch.setattr(sine, "write_json", full)
+    with pytest.raises(UserError, match=r"sine failed \(.*No space left on device.*\); what is made is kept"):
+        make(Plan(Where(runs=tmp_path, tiny=True), {"sine": ("table4",), "mnist": ("gan",)}, seeds=(0,)))
+    assert not (tmp_path / "gan").exists()
+    capsys.readouterr()
     monkeypatch.undo()
     monkeypatch.setattr(checkpoint, "write", lambda path, *more: full(path, more))
     assert make(plan(tmp_path, "heads", columns=("oml",))) == ["omniglot, oml, seed 0"]

@@ -32,14 +32,12 @@ def rows(**cells: Any) -> dict[str, Any]:
         ({"rows": {}}, ["10, oml", "10, kcciol"]),
     ],
 )
-def test_what_would_be_lost(tmp_path: Path, new: dict[str, Any], gone: list[str]) -> None:
-    write_json(tmp_path / "table1.json", TABLE)
-    assert lost(tmp_path / "table1.json", new) == gone
+def test_what_would_be_lost(new: dict[str, Any], gone: list[str]) -> None:
+    assert lost(TABLE, new) == gone
 
 
-def test_a_rehearsal_may_be_lost(tmp_path: Path) -> None:
-    write_json(tmp_path / "table1.json", TABLE | {"title": REHEARSAL + "Omniglot"})
-    assert lost(tmp_path / "table1.json", {"rows": {}}) == []
+def test_a_rehearsal_may_be_lost() -> None:
+    assert lost(TABLE | {"title": REHEARSAL + "Omniglot"}, {"rows": {}}) == []
 
 
 def test_a_table_of_sine_functions_says_its_seeds(tmp_path: Path) -> None:
@@ -47,15 +45,42 @@ def test_a_table_of_sine_functions_says_its_seeds(tmp_path: Path) -> None:
     assert sine.pooled(results, "1")["seeds"] == [2]
 
 
-def test_deeper_rows_are_cells_too(tmp_path: Path) -> None:
-    write_json(tmp_path / "heads.json", {"rows": {"200": {"oml": {"ncm": CELL, "slda": CELL}}}})
-    assert lost(tmp_path / "heads.json", {"rows": {"200": {"oml": {"ncm": CELL}}}}) == ["200, oml, slda"]
+def test_deeper_rows_are_cells_too() -> None:
+    old = {"rows": {"200": {"oml": {"ncm": CELL, "slda": CELL}}}}
+    assert lost(old, {"rows": {"200": {"oml": {"ncm": CELL}}}}) == ["200, oml, slda"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"rows"', "{}", '{"rows": 3}'])
-def test_nothing_is_lost_of_what_is_no_table(tmp_path: Path, text: str) -> None:
-    (tmp_path / "table1.json").write_text(text)
-    assert lost(tmp_path / "table1.json", rows(oml=CELL)) == []
+@pytest.mark.parametrize("old", [{}, {"rows": 3}])
+def test_nothing_is_lost_of_what_is_no_table(old: dict[str, Any]) -> None:
+    assert lost(old, rows(oml=CELL)) == []
+
+
+def test_a_figure_of_more_seeds_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcciol.reproduce.tables.refuse_rehearsal", lambda out: None)  # as if it were none
+    words = ["reproduce", "gan", "--preset", "tiny", "--seeds", "0"]
+    words += ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert cli.main(words) == 0
+    path = tmp_path / "out" / "figures" / "gan.json"
+    figure = json.loads(path.read_text())
+    write_json(path, figure | {"title": "Digits", "seeds": {column: [0, 1] for column in figure["seeds"]}})
+    before = path.read_text()
+    assert cli.main(words) == 2
+    assert path.read_text() == before
+
+
+def test_nothing_is_said_of_fuller_tables_that_nobody_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where some of Table 1's cells are kept, Table 5 can be made alone."""
+    monkeypatch.setattr("kcciol.reproduce.tables.refuse_rehearsal", lambda out: None)
+    words = ["--preset", "tiny", "--seeds", "0", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)]
+    assert cli.main(["reproduce", "table1", "--columns", "oml", *words]) == 0
+    write_json(tmp_path / "table1.json", TABLE)
+    capsys.readouterr()
+    assert cli.main(["reproduce", "table5", "--columns", "oml", *words]) == 0
+    assert "table1" not in capsys.readouterr().out
+    assert json.loads((tmp_path / "table1.json").read_text()) == TABLE
+    assert cli.main(["reproduce", "table1", "--columns", "oml", *words]) == 2
 
 
 @pytest.mark.parametrize("text", ['{"rows": {"3": {"oml": {"mean": 1', "[]", "abc", ""])

@@ -113,7 +113,8 @@ def reproduce(words: Sequence[str]) -> int:
         terminal.print(f"{stopped} Call again to go on.")
         return stopped.exit_code
     except (KeyboardInterrupt, SystemExit) as end:
-        print("kcciol: interrupted. Call again to go on.", file=sys.stderr)
+        if options.tables:  # else it is one process among several
+            print("kcciol: interrupted. Call again to go on.", file=sys.stderr)
         return 130 if isinstance(end, KeyboardInterrupt) else TERMINATED
     finally:
         if before is not None:

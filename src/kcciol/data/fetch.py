@@ -84,8 +84,8 @@ def _download(url: str, digest: str, path: Path) -> None:
         share(path)
     except ValueError:
         raise UserError(f"What came from {url} has not the md5 {digest}: try again, or {by_hand}.") from None
-    except FileExistsError:
-        raise UserError(f"{path.parent} is a file, not a folder: choose another --root.") from None
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"{path.parent} is, or lies in, a file, not a folder: choose another --root.") from None
     except PermissionError:
         raise UserError(f"The folder {path.parent} is not one you may write to: choose another --root.") from None
     except OSError as error:  # also all of requests' errors

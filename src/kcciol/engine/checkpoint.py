@@ -30,7 +30,7 @@ FORMAT = 1
 
 
 class Unusable(UserError):
-    """A checkpoint or representation that is missing or damaged."""
+    """What was saved of a training is missing or damaged."""
 
 
 @dataclass
@@ -88,7 +88,7 @@ def read(path: Path) -> tuple[Any, dict[str, Tensor]]:
     try:
         data = path.read_bytes()  # at once: another process may put a newer file in its place meanwhile
     except OSError as error:
-        raise Unusable(f"The checkpoint {path} cannot be read ({error.strerror}).") from None
+        raise UserError(f"The checkpoint {path} cannot be read ({error.strerror}).") from None
     try:
         tensors = deserialize(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])

@@ -45,7 +45,7 @@ class RunFolder:
                 "choose another folder."
             )
         if self.metrics.exists() or any(self.phase(number).exists() for number in (1, 2, 3)):
-            raise UserError(f"{self.path} holds files of a run, but no config.toml: choose another folder.")
+            raise Unusable(f"{self.path} holds files of a run, but no config.toml: choose another folder.")
         with writable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.path / "record.json", record())
@@ -57,7 +57,11 @@ class RunFolder:
         """An existing run, to be continued with the same config; where the data lie and what computes may change."""
         if not self.config.exists():
             raise UserError(f"There is no run in {self.path} to resume: leave --resume out to start one.")
-        self._compare(read(self.config), config, f"The run in {self.path} was started")
+        try:
+            began = read(self.config)
+        except UserError as error:
+            raise Unusable(str(error)) from None
+        self._compare(began, config, f"The run in {self.path} was started")
         at = load(self.checkpoint)
         self._compare(at.config, config, f"The checkpoint {self.checkpoint} was made")
         if at.step and "adam.m" not in at.tensors:
@@ -76,7 +80,7 @@ class RunFolder:
                     name = f"{section}.{key}".removeprefix(".")
                     raise UserError(
                         f"{what} with {name} = {old[section][key]}, now it is {new[section][key]}: resume with the "
-                        "same settings (kcciol train FOLDER --resume takes the run's own), or choose another --out."
+                        "same settings (kcciol train FOLDER --resume takes the run's own), or choose another folder."
                     )
 
     def save(self, path: Path, state: Checkpoint) -> None:

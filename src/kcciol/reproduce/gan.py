@@ -106,11 +106,12 @@ def make(where: Where, seeds: Sequence[int]) -> None:
     for column, (name, phase) in COLUMNS.items():
         Theta = load(data.base, BASE, folder / f"phase{phase}.safetensors")[1].tensors["Theta"].to(device)
         for seed in seeds:
+            if (path := path_of(where, column, seed)).exists():
+                continue
             one = names.index((name, seed))
             result = measure(nets, Theta[one], data.novel, seed, judge, how["batches"])
             result |= {REAL: real, "spec": how}
             result |= {"config": to_dict(members[one]), "record": record()}
-            path = path_of(where, column, seed)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, result)
             print(f"gan, {column}, seed {seed}", flush=True)

@@ -30,7 +30,7 @@ def share_out(plan: Plan) -> list[str]:
                     failed.append(group)
                     if failed.count(group) == 1:  # once more: processes that share a GPU can fall by another's fault
                         waiting.append(group)
-                    elif not group.helper:  # whose columns that were not trained need nobody's help
+                    else:  # those of its columns that are not trained need nobody's help
                         waiting = [other for other in waiting if not other.helps(group) or other.trained(plan)]
                 waiting = [other for other in waiting if not (other.helper and other.done(plan))]
             time.sleep(0.1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ def gather(plan: Plan, study: Study) -> dict[str, Found]:
 
 
 def write_tables(plan: Plan, out: Path, seconds: float) -> tuple[list[Path], list[str]]:
-    """Tables of whatever is there: those written, and a sentence on each that would have lost something, and is left as
-    it was. The time it took is added up over calls, but for one that made nothing (0)."""
+    """Tables of whatever is there: those written, and a sentence on each that was asked for, but would have lost
+    something, and is left as it was. The time it took is added up over calls, but for one that made nothing (0)."""
     written, left = [], []
     out.mkdir(parents=True, exist_ok=True)
     for name in plan.parts:
@@ -39,26 +40,19 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> tuple[list[Path], lis
         spent = _spent(plan, name, seconds, [out / f"{table}.json" for table in made])
         for figure in drawn:
             path = out / "figures" / f"{figure.name}.json"
-            if _is_damaged(path):
-                left.append(DAMAGED.format(path))
-            elif gone := figure.lost(_table(path) or {}):
-                left.append(_left(path, "columns or seeds", gone))
+            if why := _why_left(path, "columns or seeds", figure.lost):
+                left.append(why)
             else:
                 written.append(figure.write(path.parent, plan.where.tiny))
         for table, values in made.items():
             path = out / f"{table}.json"
             new = (rehearsed(values) if plan.where.tiny else values) | {"device_seconds": spent}
-            if _is_damaged(path):
-                left.append(DAMAGED.format(path))
-            elif gone := lost(path, new):
-                left.append(_left(path, "cells", gone))
-            else:
+            if not (why := _why_left(path, "cells", partial(lost, new=new))):
                 write_json(path, new)
                 written.append(path)
+            elif table in plan.parts[name]:  # of the others there need not be all that there was
+                left.append(why)
     return written, left
-
-
-DAMAGED = "{} is left as it is, but cannot be read: move it away, and it is written anew."
 
 
 def _made_of(plan: Plan, name: str) -> tuple[dict[str, Any], list[Drawn]]:
@@ -70,7 +64,14 @@ def _made_of(plan: Plan, name: str) -> tuple[dict[str, Any], list[Drawn]]:
     return STUDIES[name].frames(found), draw(found) if draw is not None else []
 
 
-def _left(path: Path, what: str, gone: list[str]) -> str:
+def _why_left(path: Path, what: str, lost: Callable[[dict[str, Any]], list[str]]) -> str:
+    """Why the table or figure that lies there must stay; nothing where there is none, or it may be replaced."""
+    old = _table(path)
+    if old is None and path.exists():
+        return f"{path} is left as it is, but cannot be read: move it away, and it is written anew."
+    gone = [] if old is None else lost(old)
+    if not gone:
+        return ""
     return (
         f"{path} is left as it is: it has {len(gone)} {what} that are not made here ({gone[0]}, for one). "
         "With another --out there is one of what is."
@@ -96,10 +97,9 @@ def _spent(plan: Plan, name: str, seconds: float, tables: list[Path]) -> list[di
 # --- what is there already --------------------------------------------------------------------------------------------
 
 
-def lost(path: Path, new: dict[str, Any]) -> list[str]:
-    """The measured cells of the table at `path` that are not in the new one, or there with fewer seeds."""
-    old = _table(path)
-    if old is None or is_rehearsal(old):
+def lost(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """The measured cells of a table that are not in the new one, or there with fewer seeds."""
+    if is_rehearsal(old):
         return []
     there = dict(_leaves(new.get("rows")))
     return [
@@ -107,11 +107,6 @@ def lost(path: Path, new: dict[str, Any]) -> list[str]:
         for name, cell in _leaves(old.get("rows"))
         if name not in there or not set(_seeds(cell)) <= set(_seeds(there[name]))
     ]
-
-
-def _is_damaged(path: Path) -> bool:
-    """Whether something lies there that may once have been a table or a figure."""
-    return path.exists() and _table(path) is None
 
 
 def refuse_rehearsal(out: Path) -> None:
