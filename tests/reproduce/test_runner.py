@@ -498,6 +498,24 @@ def test_what_another_process_trains_is_no_failure(tmp_path: Path, capsys: pytes
     assert "Another process" in capsys.readouterr().err
 
 
+def test_what_another_process_has_just_begun_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = plan(tmp_path, columns=("kcciol",))
+    folder = folder_of(OMNIGLOT, "kcciol", 0, wanted.where)
+
+    def too_late(config: Config, base: Any, out: Path, resume: bool, *more: Any, **named: Any) -> Any:
+        assert not resume  # it was not there when it was looked for
+        folder.mkdir(parents=True)
+        (folder / "config.toml").touch()
+        return phases.train(config, base, out, resume, *more, **named)
+
+    monkeypatch.setattr(study_module, "train", too_late)
+    folder.parent.mkdir(parents=True)
+    with held(tmp_path / "lock") as mine:
+        monkeypatch.setattr("kcciol.engine.run_folder.held", lambda path: held(tmp_path / "lock"))
+        assert mine
+        assert make(wanted) == []
+
+
 def test_rates_are_tried_around_the_last_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[float | None] = []
 

@@ -40,10 +40,11 @@ class RunFolder:
         if not self.writes:
             return
         if self.config.exists():
-            raise UserError(
-                f"There is a run in {self.path} already: continue it (--resume, in Python resume=True), or "
-                "choose another folder."
-            )
+            with self.locked():  # unless another process has just begun it
+                raise UserError(
+                    f"There is a run in {self.path} already: continue it (--resume, in Python resume=True), or "
+                    "choose another folder."
+                )
         if self.metrics.exists() or any(self.phase(number).exists() for number in (1, 2, 3)):
             raise Unusable(f"{self.path} holds files of a run, but no config.toml: choose another folder.")
         with writable(self.path):
