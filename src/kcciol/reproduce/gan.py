@@ -28,7 +28,8 @@ from kcciol.generation.settings import GanConfig, GenerationConfig, TrajectoryCo
 from kcciol.generation.train import load, train
 from kcciol.members import generation_preset
 from kcciol.reproduce.drawn import Drawn
-from kcciol.reproduce.study import Where, refuse_other, run_of
+from kcciol.reproduce.reading import refuse_other
+from kcciol.reproduce.study import Where, run_of
 from kcciol.values import to_dict
 
 PAPER = generation_preset("mnist-gan")

@@ -21,7 +21,8 @@ from kcciol.engine.stop import Stopped
 from kcciol.errors import Busy, UserError
 from kcciol.reproduce import colour, gan, omniglot, sine
 from kcciol.reproduce.drawn import Drawn
-from kcciol.reproduce.study import Bench, Cell, Study, Where, is_trained, read_cell, trained_seconds, what_matters
+from kcciol.reproduce.reading import read_cell
+from kcciol.reproduce.study import Bench, Cell, Study, Where, is_trained, trained_seconds, what_matters
 from kcciol.values import to_dict
 
 STUDIES: dict[str, Study] = {study.name: study for study in (omniglot.STUDY, colour.MINI_IMAGENET, colour.CIFAR100)}

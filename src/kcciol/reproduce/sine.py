@@ -26,7 +26,8 @@ from kcciol.regression.pretrain import pretrain
 from kcciol.regression.settings import Order, RegressionConfig, SineConfig, WidthConfig
 from kcciol.regression.train import load, train
 from kcciol.reproduce.frames import judged, paper, trained_with
-from kcciol.reproduce.study import Where, refuse_other, run_of
+from kcciol.reproduce.reading import refuse_other
+from kcciol.reproduce.study import Where, run_of
 from kcciol.values import to_dict
 
 OWN = regression_preset("sine")
