@@ -217,6 +217,8 @@ def test_sigterm_says_how_to_go_on(
     words = ["reproduce", "table1", "--preset", "tiny", "--runs", str(tmp_path / "r"), "--out", str(tmp_path / "o")]
     assert cli.main(words) == 143
     assert capsys.readouterr().err == "kcciol: interrupted. Call again to go on.\n"
+    assert cli.main([*words, "--no-tables"]) == 143
+    assert capsys.readouterr().err == ""  # one process among several: whoever started it speaks for it
 
 
 def test_a_cell_that_fails_costs_no_other_of_its_column_or_family(

@@ -170,10 +170,8 @@ def groups(plan: Plan, apart: bool = False) -> list[Group]:
     apart: parts that only some columns have are groups of their own, several for each, which begin as soon as their
     column is trained.
     """
-    found = []
-    for name in (name for name in plan.parts if name in WHOLES and not plan.columns):
-        made = {s: all(path.exists() for path in WHOLES[name].cells(plan.where, (s,))) for s in plan.seeds}
-        found.append(Group(name, tuple(s for s in plan.seeds if not made[s])))
+    wholes = [name for name in plan.parts if name in WHOLES and not plan.columns]
+    found = [Group(name, tuple(s for s in plan.seeds if not Group(name, (s,)).done(plan))) for name in wholes]
     for seed in plan.seeds:
         for name in (name for name in plan.parts if name in STUDIES):
             study, parts = STUDIES[name], plan.parts[name]

@@ -31,7 +31,7 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> tuple[list[Path], lis
     out.mkdir(parents=True, exist_ok=True)
     for name in plan.parts:
         try:
-            made, drawn = _made_of(plan, name)
+            made, drawn = made_of(plan, name)
         except (KeyError, TypeError, IndexError) as error:
             raise UserError(
                 f"A cell of {name} in {plan.where.runs / 'cells'} is not whole ({type(error).__name__}: {error}): move "
@@ -55,7 +55,7 @@ def write_tables(plan: Plan, out: Path, seconds: float) -> tuple[list[Path], lis
     return written, left
 
 
-def _made_of(plan: Plan, name: str) -> tuple[dict[str, Any], list[Drawn]]:
+def made_of(plan: Plan, name: str) -> tuple[dict[str, Any], list[Drawn]]:
     """The tables and figures of an experiment, from all of its cells that are there."""
     if name in WHOLES:
         seeds, whole = seeds_there(plan, name), WHOLES[name]
@@ -64,12 +64,13 @@ def _made_of(plan: Plan, name: str) -> tuple[dict[str, Any], list[Drawn]]:
     return STUDIES[name].frames(found), draw(found) if draw is not None else []
 
 
-def _why_left(path: Path, what: str, lost: Callable[[dict[str, Any]], list[str]]) -> str:
-    """Why the table or figure that lies there must stay; nothing where there is none, or it may be replaced."""
+def _why_left(path: Path, what: str, missed: Callable[[dict[str, Any]], list[str]]) -> str:
+    """Why the table or figure that lies there must stay; nothing where there is none, or it may be replaced.
+    missed: what it has that the new one has not."""
     old = _table(path)
     if old is None and path.exists():
         return f"{path} is left as it is, but cannot be read: move it away, and it is written anew."
-    gone = [] if old is None else lost(old)
+    gone = [] if old is None else missed(old)
     if not gone:
         return ""
     return (
