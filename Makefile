@@ -9,7 +9,7 @@ quickstart: $(VENV)/installed
 	$(BIN)/kcciol quickstart
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 # pip, not another installer: it takes an already downloaded build of torch when it is told of one.
 $(VENV)/installed: pyproject.toml constraints.txt

@@ -18,8 +18,8 @@ import pytest
 import torch
 import tyro
 
-from kcciol.atomic import require_json, write_json
 from kcciol.engine.record import record
+from kcciol.files import require_json, write_json
 
 
 @dataclass(frozen=True)

@@ -32,11 +32,11 @@ import torch
 import tyro
 from torch import Tensor, nn
 
-from kcciol.atomic import require_json, write_json
 from kcciol.engine.record import record
 from kcciol.errors import UserError
+from kcciol.files import require_json, write_json
 from kcciol.learners import LEARNERS
-from kcciol.learners.learner import Learner
+from kcciol.learners.base import Learner
 from kcciol.learners.model import Head
 
 

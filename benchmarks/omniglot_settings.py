@@ -16,18 +16,18 @@ from typing import Any, Literal
 import torch
 import tyro
 
-from kcciol.atomic import write_json
 from kcciol.config import Config, preset
 from kcciol.data import load as load_data
 from kcciol.data.classset import Splits
-from kcciol.engine.execute import pick_device
+from kcciol.encoders.run import Representation
+from kcciol.encoders.run import load as load_representation
+from kcciol.engine.device import pick_device
 from kcciol.engine.record import record
-from kcciol.measure import measure
+from kcciol.evaluation.measure import measure
+from kcciol.files import write_json
+from kcciol.meta.methods import with_method
 from kcciol.meta.phases import train
-from kcciol.representation import Representation
-from kcciol.representation import load as load_representation
-from kcciol.representations import with_method
-from kcciol.values import from_dict, to_dict
+from kcciol.serialization import from_dict, to_dict
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 import tyro
 
-from kcciol.atomic import require_json, write_json
 from kcciol.engine.checkpoint import load
 from kcciol.engine.record import record
-from kcciol.values import to_dict
+from kcciol.files import require_json, write_json
+from kcciol.serialization import to_dict
 
 
 @dataclass(frozen=True)

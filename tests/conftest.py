@@ -11,7 +11,7 @@ from hypothesis import settings
 from kcciol.config import Config
 from kcciol.data import load
 from kcciol.data.classset import Splits
-from kcciol.values import from_dict
+from kcciol.serialization import from_dict
 
 settings.register_profile("any machine", deadline=None)  # a busy machine is no failure
 settings.load_profile("any machine")
@@ -46,6 +46,7 @@ def tiny_data(tiny: Config) -> Splits:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: "slow" not in item.keywords)  # first, so that no worker is left alone with them
     skip_cuda = pytest.mark.skip(reason="needs an NVIDIA GPU; none is here")
     skip_data = pytest.mark.skip(reason="needs the real data set: set KCCIOL_DATA to its root")
     for item in items:

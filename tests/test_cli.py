@@ -13,11 +13,12 @@ import pytest
 from PIL import Image
 
 import kcciol
-from kcciol.atomic import replacing
 from kcciol.cli import COMMANDS, main
+from kcciol.cli.listing import LISTS
 from kcciol.config import Config, preset
-from kcciol.reproduce import gan, sine
-from kcciol.values import to_toml
+from kcciol.files import replacing
+from kcciol.paper.studies import gan, sine
+from kcciol.serialization import to_toml
 
 TINY_QUICKSTART = [
     *("--data.size", "16", "--data.base-classes", "12", "--data.novel-classes", "8", "--net.channels", "6"),
@@ -92,15 +93,20 @@ def test_evaluate_writes_its_result(run: Path, capsys: pytest.CaptureFixture[str
     assert json.loads((run / "u.json").read_text())["untrained"] is True
 
 
-def test_classes_that_were_trained_on_are_not_novel(
-    tiny: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def draw_pictures(root: Path) -> None:
+    """A folder of pictures for each of twelve classes."""
     for name in "abcdefghijkl":
-        (tmp_path / "images" / name).mkdir(parents=True)
+        (root / name).mkdir(parents=True)
         for i in range(8):
             picture = Image.new("L", (16, 16), 255)
             picture.putpixel((ord(name) % 16, i), 0)
-            picture.save(tmp_path / "images" / name / f"{i}.png")
+            picture.save(root / name / f"{i}.png")
+
+
+def test_classes_that_were_trained_on_are_not_novel(
+    tiny: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw_pictures(tmp_path / "images")
     (tmp_path / "tiny.toml").write_text(to_toml(tiny))
     folder = ["--data.name", "folder", "--data.root", str(tmp_path / "images"), "--data.base-classes", "0"]
     run = str(tmp_path / "run")
@@ -110,6 +116,45 @@ def test_classes_that_were_trained_on_are_not_novel(
     (tmp_path / "images" / "l").rename(tmp_path / "l")
     assert main(["evaluate", run]) == 2
     assert "'h' and 0 others were trained on" in capsys.readouterr().err
+
+
+def test_a_run_remembers_where_its_data_lie(tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained with a root relative to the folder of then, and evaluated from another."""
+    draw_pictures(tmp_path / "images")
+    (tmp_path / "tiny.toml").write_text(to_toml(tiny))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    words = ["--data.name", "folder", "--data.root", "images", "--data.base-classes", "0", "--data.novel-classes", "4"]
+    assert main(["train", "tiny.toml", *words, "--out", "run", "--quiet"]) == 0
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(["evaluate", "../run"]) == 0
+    assert (tmp_path / "run" / "data-root").read_text() == str((tmp_path / "images").resolve())
+    for path in (tmp_path / "run").iterdir():  # what is given to others says nothing of this machine
+        assert path.name == "data-root" or str(tmp_path).encode() not in path.read_bytes(), path.name
+    (tmp_path / "images").rename(tmp_path / "elsewhere" / "images")  # then what the config says holds again
+    assert main(["evaluate", "../run"]) == 0
+
+
+def test_the_variable_says_where_the_data_are_when_they_have_moved(
+    tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_pictures(tmp_path / "images")
+    (tmp_path / "tiny.toml").write_text(to_toml(tiny))
+    monkeypatch.setenv("KCCIOL_DATA", str(tmp_path / "images"))
+    words = ["--data.name", "folder", "--data.base-classes", "0", "--data.novel-classes", "4"]
+    assert main(["train", str(tmp_path / "tiny.toml"), *words, "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    (tmp_path / "images").rename(tmp_path / "moved")
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
+    monkeypatch.setenv("KCCIOL_DATA", str(tmp_path / "moved"))
+    assert main(["evaluate", str(tmp_path / "run")]) == 0
+
+
+def test_help_shows_the_settings_of_the_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, classes in (([str(run), "--help"], "2 4"), (["--help"], "10 50 100 150 200")):
+        with pytest.raises(SystemExit):
+            main(["evaluate", *words])
+        said = capsys.readouterr().out.replace("│", " ")
+        assert f"(default: {classes})" in " ".join(said.split())
 
 
 def test_train_again_and_resume(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +192,7 @@ def test_data_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 BAD = [
     (["nonsense"], "no command 'nonsense'"),
     (["train", "nonsense"], "no preset 'nonsense'"),
-    (["train", "none.toml"], "cannot be read"),
+    (["train", "none.toml"], "There is no config file none.toml"),
     (["train", "quickstart", "--mask.delta", "2"], "mask.delta is 2"),
     (["train", "quickstart", "--seed", "-1"], "seed is -1"),
     (["train", "quickstart", "--meta.clamp", "inf"], "meta.clamp is inf"),
@@ -218,7 +263,7 @@ def test_bench_recipes_on_the_cpu(
     assert found["recipe_s"] == pytest.approx(sum(map(operator.mul, found["steps"], found["ms"])) / 1000)
     own = sine.ours(sine.TINY.config)
     for name, config in (("sine-literal", sine.TINY.config), ("sine", own), ("mnist-gan", gan.TINY)):
-        monkeypatch.setattr("kcciol.bench.recipes.member", lambda values, config=config: config)
+        monkeypatch.setattr("kcciol.paper.bench.recipes.member", lambda values, config=config: config)
         assert main([*words, "--preset", name]) == 0
         found = json.loads((tmp_path / "b.json").read_text())["presets"][name]
         assert len(found["ms"]) == len(found["steps"]) == sum(p.steps > 0 for p in config.phases)
@@ -244,11 +289,11 @@ def test_what_is_said_after_training_works(tmp_path: Path, capsys: pytest.Captur
 def test_what_the_system_refuses_is_a_sentence(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(*_: object) -> None:
+    def full() -> None:
         raise OSError(errno.EFBIG, "File too large")
 
-    monkeypatch.setitem(COMMANDS, "list", full)
-    assert main(["list"]) == 2
+    monkeypatch.setitem(LISTS, "learners", full)
+    assert main(["list", "learners"]) == 2
     assert capsys.readouterr().err == "kcciol: A file could not be written or read (File too large).\n"
 
 
@@ -262,14 +307,23 @@ def test_a_full_disk_names_what_could_not_be_written(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_slips_in_python_are_named() -> None:
+def test_slips_in_python_are_named(run: Path) -> None:
     config = preset("quickstart")
     data: Any = kcciol.load_data(config.data)
+    features: Any = kcciol.load(run / "phase3.safetensors").features
     slips: dict[str, Callable[[], object]] = {
         "base is a Splits, but must be a ClassSet, such as data.base": lambda: kcciol.train(config, data, "unused"),
         "config is a str, but must be a DataConfig, such as config.data": lambda: kcciol.load_data("glyphs"),  # type: ignore[arg-type]
         "config is a Config, but must be a EvaluationConfig": lambda: kcciol.evaluate(data, {}, config),  # type: ignore[arg-type]
+        "must be a tensor or an array of bytes .* not the file name 'a.png'": lambda: features("a.png"),
+        "not a list": lambda: features([run / "a.png", "b.png"]),
+        "not a Image": lambda: features(Image.new("RGB", (16, 16))),
     }
     for message, call in slips.items():
         with pytest.raises(kcciol.UserError, match=message):
             call()
+
+
+def test_the_list_of_learners_marks_those_that_need_a_whole_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "learners"]) == 0
+    assert "not for kcciol.OnlineLearner: podnet." in " ".join(capsys.readouterr().out.split())

@@ -10,9 +10,9 @@ import pytest
 from kcciol import config as configs
 from kcciol.config import Config, preset, preset_values, presets, read
 from kcciol.errors import UserError
-from kcciol.members import generation_preset, member, regression_preset
-from kcciol.reproduce import sine
-from kcciol.values import from_dict, to_dict, to_toml
+from kcciol.paper.presets import generation_preset, member, regression_preset
+from kcciol.paper.studies import sine
+from kcciol.serialization import from_dict, to_dict, to_toml
 
 
 def test_the_presets_are_there() -> None:
@@ -67,7 +67,7 @@ def test_mistakes_are_named(values: dict[str, object], words: str) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="There is no config file"):
         read(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("seed = ")
     with pytest.raises(UserError, match="not valid TOML"):

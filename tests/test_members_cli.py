@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from kcciol import cli
-from kcciol.atomic import held
-from kcciol.cli.members import _error
+from kcciol.cli.sine_gan import _error
 from kcciol.config import MaskConfig
 from kcciol.data import mnist
-from kcciol.engine.checkpoint import read, write
-from kcciol.generation import digits
-from kcciol.regression.train import train
-from kcciol.values import to_toml
+from kcciol.files import held
+from kcciol.files.tensors import read_tensors, write_tensors
+from kcciol.paper.ensemble.train import FORMAT
+from kcciol.paper.gan import digits
+from kcciol.paper.sine.train import train_sine
+from kcciol.serialization import to_toml
 from tests.data.test_mnist import idx
-from tests.regression.test_sine_training import OTHER, TINY
+from tests.paper.sine.test_sine_training import OTHER, TINY
 
 SMALL = ["--gan.generator", "8", "8", "--gan.critic", "8", "8", "--trajectory.count", "2"]
 NO_STEPS = [word for i in (1, 2, 3) for word in (f"--phase{i}.steps", "0")]
@@ -39,7 +40,7 @@ def test_functions_are_learned_and_measured(
     monkeypatch.chdir(tmp_path)
     assert cli.main(["train", str(file), "--seeds", "1", "4", "--quiet"]) == 0
     run = Path("runs/waves-seed1-4")
-    assert read(run / "phase3.safetensors")[1]["Theta"].shape[0] == 2
+    assert read_tensors(run / "phase3.safetensors", FORMAT)[1]["Theta"].shape[0] == 2
     assert f"kcciol evaluate {run}" in capsys.readouterr().out
     assert cli.main(["evaluate", str(run), "--runs", "3", "--out", str(run / "evaluation-phase3.json")]) == 0
     said = capsys.readouterr().out
@@ -77,21 +78,21 @@ def test_a_run_of_functions_goes_on_where_it_was(file: Path, tmp_path: Path) -> 
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for folder in (whole, cut):
         assert cli.main(["train", str(file), "--out", str(folder), "--quiet", "--seeds", "3", "5"]) == 0
-    meta, tensors = read(cut / "phase2.safetensors")  # as if it had been cut there
+    meta, tensors = read_tensors(cut / "phase2.safetensors", FORMAT)  # as if it had been cut there
     Theta = tensors["Theta"]
-    write(cut / "checkpoint.safetensors", meta, {"Theta": Theta, "m": Theta * 0, "v": Theta * 0})
+    write_tensors(cut / "checkpoint.safetensors", FORMAT, meta, {"Theta": Theta, "m": Theta * 0, "v": Theta * 0})
     (cut / "phase3.safetensors").unlink()
     assert cli.main(["train", str(cut), "--resume", "--quiet"]) == 0
-    one, two = (read(folder / "phase3.safetensors")[1]["Theta"] for folder in (whole, cut))
+    one, two = (read_tensors(folder / "phase3.safetensors", FORMAT)[1]["Theta"] for folder in (whole, cut))
     assert one.equal(two)
 
 
 def test_runs_that_differ_go_on_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
-    train([TINY, OTHER, replace(TINY, phase1=OTHER.phase1, mask=MaskConfig(delta=1.0))], run, quiet=True)
-    before = read(run / "phase3.safetensors")[1]["Theta"]
+    train_sine([TINY, OTHER, replace(TINY, phase1=OTHER.phase1, mask=MaskConfig(delta=1.0))], run, quiet=True)
+    before = read_tensors(run / "phase3.safetensors", FORMAT)[1]["Theta"]
     assert cli.main(["train", str(run), "--resume", "--quiet", "--engine.log-every", "7"]) == 0
-    assert read(run / "phase3.safetensors")[1]["Theta"].equal(before)
+    assert read_tensors(run / "phase3.safetensors", FORMAT)[1]["Theta"].equal(before)
     assert cli.main(["evaluate", str(run), "--runs", "2"]) == 0
     assert "1, seed 3" in capsys.readouterr().out
     assert cli.main(["train", str(run), "--out", str(tmp_path / "new"), "--phase1.steps", "2"]) == 2
@@ -158,7 +159,7 @@ def test_digits_are_learned_and_measured(
         (["train", "{file}", "--phase1.steps", "-1"], "phase1.steps is -1"),
         (["train", "{file}", "--decay", "-1"], "decay is -1.0"),
         (["train", "{file}", "--clamp", "-1"], "clamp is -1.0"),
-        (["train", "{file}", "--clip", "inf"], "clip is inf, but must be 0 or more, and finite"),
+        (["train", "{file}", "--clip", "inf"], "clip is inf, but must be between 0 and 3e+38"),
         (["train", "{file}", "--rise", "-1"], "rise is -1"),
         (["train", "{file}", "--out", "{bad}"], "cannot be written (File exists): choose another folder"),
         (["train", "{file}", "--seeds", "99999999999999999999"], "below 2^63"),
@@ -167,7 +168,7 @@ def test_digits_are_learned_and_measured(
         (["train", "{file}", "--out", "{other}"], "a run of another kind"),
         (["train", "{file}", "--phase1.beta", "1e30", "--quiet"], "lower its rates"),
         (["train", "mnist-gan", "--beta1", "1"], "beta1 is 1.0"),
-        (["train", "mnist-gan", "--gan.penalty", "nan"], "penalty 0 or more"),
+        (["train", "mnist-gan", "--gan.penalty", "nan"], "gan.penalty is nan, but must be between 0 and 3e+38"),
         (["evaluate", "{broken}"], "cannot be read"),
         (["evaluate", "{run}", "--runs", "0"], "--runs must be at least 1"),
     ],

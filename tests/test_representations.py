@@ -13,10 +13,10 @@ from kcciol.config import Config, preset
 from kcciol.data import load
 from kcciol.engine import checkpoint
 from kcciol.errors import UserError
-from kcciol.measure import measure_file
+from kcciol.evaluation.measure import measure, open_run
+from kcciol.meta.methods import REPRESENTATIONS, check_label, with_method
 from kcciol.meta.phases import train
-from kcciol.representations import REPRESENTATIONS, check_label, with_method
-from kcciol.values import from_dict, to_dict, to_toml
+from kcciol.serialization import from_dict, to_dict, to_toml
 from tests.learners.battery import tiny_method
 
 
@@ -35,7 +35,7 @@ def test_each_trains_resumes_and_is_evaluated(name: str, tmp_path: Path) -> None
     evaluation = replace(
         config.evaluation, classes=(3,), trajectories=2, train_samples=8, test_samples=4, rates=(0.01,)
     )
-    result = measure_file(folder.phase(last), evaluation)
+    result = measure(*open_run(folder.phase(last)), evaluation)
     assert 0 <= result["classes"]["3"]["test"]["mean"] <= 100
 
 

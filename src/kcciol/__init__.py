@@ -1,10 +1,10 @@
-"""Learn new classes online, one example at a time, from few examples, without replay and without forgetting.
+"""Teach a model new classes online, one example at a time, from few examples, with nothing that has to be stored.
 
 config = kcciol.preset("quickstart")
 data = kcciol.load_data(config.data)
-run = kcciol.train(config, data.base, "runs/mine")
-representation = kcciol.load("runs/mine/phase3.safetensors")
-result = kcciol.evaluate(representation.split_features(data.novel, 15, 5), representation.W, config.evaluation)
+kcciol.train(config, data.base, "runs/mine")
+encoder = kcciol.load("runs/mine/phase3.safetensors")
+result = kcciol.evaluate(encoder.split_features(data.novel, 15, 5), encoder.W, config.evaluation)
 """
 
 from importlib import import_module
@@ -15,11 +15,11 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from kcciol.config import preset
     from kcciol.data import load as load_data
+    from kcciol.encoders.run import load
     from kcciol.errors import UserError
     from kcciol.evaluation import evaluate
-    from kcciol.learners.online_learner import OnlineLearner
+    from kcciol.learner import OnlineLearner
     from kcciol.meta.phases import train
-    from kcciol.representation import load
 
 __all__ = ["OnlineLearner", "UserError", "__version__", "evaluate", "load", "load_data", "preset", "train"]
 
@@ -28,8 +28,8 @@ _HOMES = {
     "load_data": ("kcciol.data", "load"),
     "evaluate": ("kcciol.evaluation", "evaluate"),
     "train": ("kcciol.meta.phases", "train"),
-    "load": ("kcciol.representation", "load"),
-    "OnlineLearner": ("kcciol.learners.online_learner", "OnlineLearner"),
+    "load": ("kcciol.encoders.run", "load"),
+    "OnlineLearner": ("kcciol.learner", "OnlineLearner"),
     "UserError": ("kcciol.errors", "UserError"),
 }
 

@@ -15,22 +15,34 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from kcciol.errors import UserError
-from kcciol.values import from_dict, read_toml
+from kcciol.errors import UserError, quoted
+from kcciol.serialization import from_dict, read_toml
 
 
 def require(ok: bool, key: str, value: object, rule: str) -> None:
     if not ok or (isinstance(value, float) and not math.isfinite(value)):
-        raise UserError(f"{key} is {value!r}, but must be {rule}.")
+        raise UserError(f"{key} is {quoted(value)}, but must be {rule}.")
+
+
+MOST = 10**6  # of anything that is counted
+GradientOrder = Literal["exact", "first"]  # of the meta-gradient
+FASTEST = 3e38  # rate, or weight of a term, that a float32 can hold
+
+
+def require_range(config: object, section: str, low: float, high: float, *names: str) -> None:
+    """Refuse settings of a section that are not from low to high."""
+    high_words = f"{high:,}" if isinstance(high, int) else f"{high:g}"
+    for name in names:
+        value = getattr(config, name)
+        require(low <= value <= high, f"{section}.{name}".removeprefix("."), value, f"between {low:,} and {high_words}")
 
 
 @dataclass(frozen=True)
 class DataConfig:
     """Which images, and which of them may be learned from."""
 
-    name: Literal["omniglot", "mini-imagenet", "cifar100", "mnist", "glyphs", "folder"] = "omniglot"
-    """The data set: omniglot, mini-imagenet, cifar100, mnist, glyphs (drawn by kcciol itself, nothing to download) or
-    folder (one folder a class)."""
+    name: str = "omniglot"
+    """The data set: `kcciol data list` names them, of which `folder` reads images of your own, one folder a class."""
     root: str = ""
     """Where the files lie; by default the folder that the environment variable KCCIOL_DATA names, else ./data."""
     size: int = 84
@@ -49,12 +61,10 @@ class DataConfig:
     """glyphs only: another seed is another world of characters."""
 
     def __post_init__(self) -> None:
-        require(8 <= self.size <= 1024, "data.size", self.size, "between 8 and 1024")
-        require(self.base_classes >= 0, "data.base_classes", self.base_classes, "0 or more")
-        require(self.novel_classes >= 0, "data.novel_classes", self.novel_classes, "0 or more")
-        require(self.validation_classes >= 0, "data.validation_classes", self.validation_classes, "0 or more")
-        require(self.samples >= 2, "data.samples", self.samples, "at least 2")
-        require(self.train_samples >= 0, "data.train_samples", self.train_samples, "0 or more")
+        require_range(self, "data", 8, 1024, "size")
+        require_range(self, "data", 0, MOST, "base_classes", "novel_classes", "validation_classes", "train_samples")
+        require_range(self, "data", 2, MOST, "samples")
+        require(0 <= self.seed < 2**63, "data.seed", self.seed, "0 or more (and below 2^63)")
 
 
 @dataclass(frozen=True)
@@ -73,12 +83,12 @@ class NetConfig:
     """Channels of a second network that gates the features (ANML's neuromodulation); 0 means that there is none."""
 
     def __post_init__(self) -> None:
-        require(0 <= self.gate <= 2**14, "net.gate", self.gate, "between 0 and 16384")
-        require(1 <= self.channels <= 2**14, "net.channels", self.channels, "between 1 and 16384")
+        require_range(self, "net", 0, 2**14, "gate")
+        require_range(self, "net", 1, 2**14, "channels")
         require(len(self.strides) >= 1, "net.strides", self.strides, "at least one stride")
         require(all(s in (1, 2) for s in self.strides), "net.strides", self.strides, "a list of 1s and 2s")
-        require(0 <= self.hidden <= 2**16, "net.hidden", self.hidden, "between 0 and 65536")
-        require(0 <= self.outputs <= 2**20, "net.outputs", self.outputs, "between 0 and 1048576")
+        require_range(self, "net", 0, 2**16, "hidden")
+        require_range(self, "net", 0, 2**20, "outputs")
 
 
 @dataclass(frozen=True)
@@ -98,10 +108,8 @@ class TrajectoryConfig:
     """Trajectories in one meta-step; their losses are averaged."""
 
     def __post_init__(self) -> None:
-        for name in ("support", "query", "count"):
-            require(getattr(self, name) >= 1, f"trajectory.{name}", getattr(self, name), "at least 1")
-        for name in ("classes", "remember"):
-            require(getattr(self, name) >= 0, f"trajectory.{name}", getattr(self, name), "0 or more")
+        require_range(self, "trajectory", 1, 2**16, "support", "query", "count")
+        require_range(self, "trajectory", 0, 2**16, "classes", "remember")
 
 
 @dataclass(frozen=True)
@@ -121,7 +129,7 @@ class MetaConfig:
     adapts: Literal["W", "net"] = "W"
     """online: what the inner loop changes. W alone, as in the paper; or the prediction network too, as in ANML, which
     is many times slower and knows no constraint."""
-    order: Literal["exact", "first"] = "exact"
+    order: GradientOrder = "exact"
     """exact differentiates through the inner loop; first takes its updates as constants."""
     inner: Literal["lowrank", "plain"] = "lowrank"
     """Two implementations of the same inner loop: plain is the definition, lowrank is fast."""
@@ -131,9 +139,9 @@ class MetaConfig:
     """Clamp each element of the meta-gradient to plus or minus this; 0 means off."""
 
     def __post_init__(self) -> None:
-        require(self.clamp >= 0, "meta.clamp", self.clamp, "0 or more")
-        require(self.episode_steps >= 1, "meta.episode_steps", self.episode_steps, "at least 1")
-        require(self.sparsity > 0, "meta.sparsity", self.sparsity, "above 0")
+        require_range(self, "meta", 0, FASTEST, "clamp")
+        require_range(self, "meta", 1, MOST, "episode_steps")
+        require(0 < self.sparsity <= FASTEST, "meta.sparsity", self.sparsity, f"above 0 and at most {FASTEST:g}")
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,7 @@ class MaskConfig:
     """One threshold for all parameters together, or one for each tensor."""
 
     def __post_init__(self) -> None:
-        require(0 <= self.delta <= 1, "mask.delta", self.delta, "between 0 and 1")
+        require_range(self, "mask", 0, 1, "delta")
 
 
 @dataclass(frozen=True)
@@ -184,16 +192,18 @@ class EngineConfig:
     """Write TensorBoard events too (needs the extra `tensorboard`)."""
 
     def __post_init__(self) -> None:
-        for name in ("checkpoint_every", "log_every"):
-            require(getattr(self, name) >= 1, f"engine.{name}", getattr(self, name), "at least 1")
+        require_range(self, "engine", 1, 10**9, "checkpoint_every", "log_every")
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Algorithm 4: novel classes, one example at a time, theta frozen, W learned from its start."""
+    """Algorithm 4: novel classes, one example at a time, theta frozen, W learned from its start; or another learner."""
 
     classes: tuple[int, ...] = (10, 50, 100, 150, 200)
     """Lengths of the trajectories, in classes."""
+    lengths: Literal["apart", "prefixes"] = "apart"
+    """apart: each length has trajectories of its own, and settings chosen for it. prefixes: the longest trajectories
+    are measured after each of these numbers of classes, with one choice of settings."""
     trajectories: int = 50
     """Trajectories drawn for each length."""
     train_samples: int = 15
@@ -203,17 +213,27 @@ class EvaluationConfig:
     redraw: bool = False
     """Draw these images of each class anew for each trajectory, out of all that the class has; else they are the
     first train_samples and the next test_samples, for all trajectories."""
+    order: Literal["class", "task", "shuffled"] = "class"
+    """class: class after class. task: the images of a task in random order. shuffled: all images in random order."""
+    task_classes: int = 1
+    """Classes in a task; learners that make use of it are told when a task ends."""
+    budget_images: int = 0
+    """If above 0: replay learners keep as many examples as fit into the bytes of so many images; 0 leaves their number
+    to their settings."""
     optimizer: Literal["adam", "sgd"] = "adam"
     """What updates W."""
     rates: tuple[float, ...] = (1e-2, 3.2e-3, 1.8e-3, 1e-3, 5.6e-4, 3.2e-4, 1.8e-4, 1e-4, 5.6e-5, 3.2e-5)
     """Rates to choose from."""
     rule: Literal["stream", "holdout", "base", "leaky"] = "stream"
-    """How the rate is chosen. stream: score on the training images themselves. holdout: learn a part of each class's
-    training images, score on the others. base: score on base classes, those kept out of training if there are any;
-    where they are too few, classes trained on fill up the trajectories, unscored. leaky: score on the novel classes'
-    test images, as the reference code does; for comparison only."""
+    """How the rate, or all settings of another learner, are chosen. stream: score on the training images themselves.
+    holdout: learn a part of each class's training images, score on the others. base: score on base classes, those kept
+    out of training if there are any; where they are too few, classes trained on fill up the trajectories, unscored.
+    leaky: score on the novel classes' test images, as the reference code does; for comparison only."""
     search_trajectories: int = 20
     """Trajectories that the choice is made on; others than those reported."""
+    search_classes: int = 0
+    """If above 0: they hold at most so many classes, and with the rule base none that were trained on to fill them up;
+    0: as many as the trajectories reported."""
     start: Literal["zero", "kaiming", "meta"] = "zero"
     """W before the first example: zero, a random draw, or as meta-learned."""
     reinit: Literal["last", "all"] = "last"
@@ -227,10 +247,10 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         require(
-            len(self.classes) > 0 and min(self.classes) >= 1 and len(set(self.classes)) == len(self.classes),
+            len(set(self.classes)) == len(self.classes) > 0 and 1 <= min(self.classes) <= max(self.classes) <= MOST,
             "evaluation.classes",
             self.classes,
-            "different numbers of 1 or more",
+            f"different numbers between 1 and {MOST:,}",
         )
         require(
             len(self.rates) > 0 and all(0 < rate <= 1e6 for rate in self.rates),
@@ -238,18 +258,30 @@ class EvaluationConfig:
             self.rates,
             "one or more positive numbers, at most 1e6",
         )
-        for name in ("trajectories", "train_samples", "test_samples", "search_trajectories", "curve_points"):
-            require(getattr(self, name) >= 1, f"evaluation.{name}", getattr(self, name), "at least 1")
-        require(0 <= self.outputs <= 2**20, "evaluation.outputs", self.outputs, "between 0 and 1048576")
+        counts = [
+            "trajectories",
+            "train_samples",
+            "test_samples",
+            "search_trajectories",
+            "curve_points",
+            "task_classes",
+        ]
+        require_range(self, "evaluation", 1, MOST, *counts)
+        require_range(self, "evaluation", 0, MOST, "budget_images", "search_classes")
+        for n in self.classes:
+            if n % self.task_classes:
+                raise UserError(
+                    f"evaluation.classes: {n} classes are no whole number of tasks of {self.task_classes}: "
+                    "choose others, or another evaluation.task_classes."
+                )
+        require_range(self, "evaluation", 0, 2**20, "outputs")
         require(0 <= self.seed < 2**63, "evaluation.seed", self.seed, "0 or more (and below 2^63)")
 
 
 def require_phases(phases: Sequence[PhaseConfig]) -> None:
     for number, phase in enumerate(phases, 1):
-        require(0 <= phase.steps <= 10**9, f"phase{number}.steps", phase.steps, "between 0 and 10^9")
-        for name in ("alpha", "beta", "gamma", "lam"):
-            value = getattr(phase, name)
-            require(0 <= value < math.inf, f"phase{number}.{name}", value, "a number of 0 or more")
+        require_range(phase, f"phase{number}", 0, 10**8, "steps")
+        require_range(phase, f"phase{number}", 0, FASTEST, "alpha", "beta", "gamma", "lam")
 
 
 @dataclass(frozen=True)
@@ -303,7 +335,7 @@ def read(path: Path) -> Config:
 
 
 def classification(values: Mapping[str, Any], name: str) -> Config:
-    """A config from its values; those of another problem have another shape (see `kcciol.members`)."""
+    """A config from its values; those of another problem have another shape (see `kcciol.paper.presets`)."""
     if "problem" in values:
         raise UserError(f"{name} is of the problem {values['problem']!r}: only those of classification go here.")
     return from_dict(Config, values)

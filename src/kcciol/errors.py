@@ -18,3 +18,30 @@ def require_kind(value: object, kind: type, name: str, example: str) -> None:
     """
     if not isinstance(value, kind):
         raise UserError(f"{name} is a {type(value).__name__}, but must be a {kind.__name__}, such as {example}.")
+
+
+def quoted(value: object, longest: int = 200) -> str:
+    """A value in a sentence: its `repr`, cut where it is too long to be read.
+
+    >>> quoted("cat"), len(quoted("cat" * 1000)), quoted(16**5000)
+    ("'cat'", 204, 'a number of 20001 bits')
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write very large numbers
+        return f"a number of {value.bit_length()} bits" if isinstance(value, int) else "too large a number"
+    except RecursionError:
+        return "a list of lists of lists"
+    return text if len(text) <= longest else text[:longest] + " ..."
+
+
+def visible(value: object, keep: str = "") -> str:
+    r"""Text for a terminal: control characters, which it would obey, are written out, but for those to keep.
+
+    >>> visible("a\nb \x1b[31mred"), visible("a\nb", keep="\n")
+    ('a\\nb \\x1b[31mred', 'a\nb')
+    """
+    text = str(value)
+    if text.isprintable():  # as nearly all is
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)

@@ -15,10 +15,10 @@ from PIL import Image
 from kcciol import data
 from kcciol.config import DataConfig
 from kcciol.data import ClassSet, cifar100
-from kcciol.data.cifar100 import Whole
+from kcciol.data.cifar100 import Cifar100Counts
 from kcciol.errors import UserError
 
-WHOLE = Whole(base=3, novel=2, train=4, test=2)
+WHOLE = Cifar100Counts(base=3, novel=2, train=4, test=2)
 NAMES = ["ant", "bee", "cat", "dog", "elk"]
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,11 @@ import torch
 from PIL import Image
 
 from kcciol import data
-from kcciol.atomic import replacing
 from kcciol.cli import main
-from kcciol.config import DataConfig
+from kcciol.config import DataConfig, preset
 from kcciol.data import ClassSet
 from kcciol.errors import UserError
+from kcciol.files import replacing
 
 SMALL = DataConfig(name="glyphs", size=8, base_classes=5, novel_classes=3, samples=2)
 
@@ -66,10 +68,25 @@ def test_check_without_validation_classes() -> None:
     assert data.check(SMALL).splits[1] == data.SplitReport("validation", 0, 0, 0, 0)
 
 
-def test_every_name_of_the_config_is_known() -> None:
-    names = typing.get_args(typing.get_type_hints(DataConfig)["name"])
-    assert [row[0] for row in data.describe()] == list(names)
-    assert [row[0] for row in data.describe() if row[3]] == ["omniglot", "cifar100", "mnist"]
+def test_what_there_is_and_what_can_be_downloaded() -> None:
+    assert list(data.DATASETS) == ["omniglot", "mini-imagenet", "cifar100", "mnist", "glyphs", "folder"]
+    assert [name for name, d in data.DATASETS.items() if d.download] == ["omniglot", "cifar100", "mnist"]
+    assert all(dataset.defaults.name == name for name, dataset in data.DATASETS.items())
+    assert data.DATASETS["glyphs"].defaults == preset("quickstart").data
+
+
+def test_a_data_set_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(UserError, match="There is no data set 'glphs'; there are: omniglot, mini-imagenet, "):
+        data.load(dataclasses.replace(SMALL, name="glphs"))
+
+
+def test_data_sets_are_listed_without_torch() -> None:
+    """A list must not wait for it."""
+    code = "import sys; from kcciol.data import DATASETS; print(len([d.description for d in DATASETS.values()]))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; print('torch' in sys.modules)"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["6", "False"]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +102,8 @@ def test_the_command_takes_all_classes(
         whole = ClassSet(images, torch.ones(len(images), dtype=torch.int64), ("",) * len(images))
         return whole, whole
 
-    monkeypatch.setitem(data.DATASETS, name, dataclasses.replace(data.DATASETS[name], load=load))
+    module = import_module(data.DATASETS.entry(name).module)
+    monkeypatch.setattr(module, "DATASET", dataclasses.replace(data.DATASETS[name], load=load))
     assert main(["data", "check", name, "--root", "nowhere"]) == 0
     assert f"base       {words} classes" in capsys.readouterr().out
 

@@ -15,11 +15,11 @@ from PIL import Image
 from kcciol import data
 from kcciol.config import DataConfig
 from kcciol.data import ClassSet, mini_imagenet
-from kcciol.data.mini_imagenet import Split
+from kcciol.data.mini_imagenet import MiniImagenetPart
 from kcciol.errors import UserError
 
-BASE = Split("train", 3)
-NOVEL = Split("test", 2)
+BASE = MiniImagenetPart("train", 3)
+NOVEL = MiniImagenetPart("test", 2)
 COUNTS = {"train": {"n03": 4, "n01": 2, "n07": 3}, "test": {"n05": 1, "n02": 3}}
 
 

@@ -162,8 +162,15 @@ def test_files_in_each_others_place(root: Path) -> None:
 
 def test_lengths_that_lie(root: Path) -> None:
     path = root / "MNIST" / "raw" / mnist.FILES[0]
-    path.write_bytes(bytes([0, 0, 8, 3]) + b"\xff" * 12 + b"some")
-    assert "has 4 bytes of data in place of" in refused(root)
+    good = path.read_bytes()
+    path.write_bytes(good[:16] + b"some")
+    assert "has 4 bytes of data in place of 31360" in refused(root)
+    path.write_bytes(good + b"s")
+    assert "has more bytes of data in place of 31360" in refused(root)
+    path.write_bytes(good[:8] + b"\xff" * 8 + b"some")
+    assert "its images are 4294967295 x 4294967295 pixels, not 28 x 28" in refused(root)
+    path.write_bytes(good[:4] + b"\xff" * 12 + b"some")
+    assert "has 4294967295 entries in place of 40" in refused(root)
 
 
 def test_a_label_that_is_no_digit(root: Path) -> None:

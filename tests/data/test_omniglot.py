@@ -13,15 +13,15 @@ from PIL import Image
 from kcciol import data
 from kcciol.config import DataConfig
 from kcciol.data import ClassSet, omniglot
-from kcciol.data.omniglot import Split
+from kcciol.data.omniglot import OmniglotHalf
 from kcciol.errors import UserError
 
-BASE = Split("images_background", 4, drawers=3)
-NOVEL = Split("images_evaluation", 2, drawers=3)
+BASE = OmniglotHalf("images_background", 4, drawers=3)
+NOVEL = OmniglotHalf("images_evaluation", 2, drawers=3)
 ALPHA, ZETA = "Alpha", "Zeta"
 
 
-def write_split(where: Path, split: Split) -> None:
+def write_split(where: Path, split: OmniglotHalf) -> None:
     """Two alphabets with as many characters and drawers as the split says, 105 x 105 pixels of one bit."""
     for i in range(split.characters):
         folder = where / split.name / (ALPHA if i % 2 else ZETA) / f"character{i:02}"
@@ -32,7 +32,7 @@ def write_split(where: Path, split: Split) -> None:
             image.save(folder / f"{i:04}_{drawer + 1:02}.png")
 
 
-def zip_split(where: Path, split: Split) -> Path:
+def zip_split(where: Path, split: OmniglotHalf) -> Path:
     """The split's folder turned into its zip."""
     path = where / f"{split.name}.zip"
     with zipfile.ZipFile(path, "w") as archive:

@@ -17,7 +17,7 @@ from kcciol.errors import UserError
 
 
 def read(content: bytes) -> dict[str, Any]:
-    return read_pickle(io.BytesIO(content), "the file", "get another")
+    return read_pickle(io.BytesIO(content), "the file", "get another", 10**6)
 
 
 def refused(content: bytes) -> str:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from kcciol.config import Config
-from kcciol.engine import checkpoint
-from kcciol.engine.checkpoint import Checkpoint, load, read
+from kcciol.engine.checkpoint import FORMAT, Checkpoint, load
 from kcciol.errors import UserError
+from kcciol.files import tensors as files
 from kcciol.nets.layout import Layout
 
 
@@ -48,7 +47,7 @@ def test_foreign_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no checkpoint"):
         load(tmp_path / "none.safetensors")
     save_file({"x": torch.zeros(1)}, tmp_path / "x.safetensors")
-    with pytest.raises(UserError, match="not a representation"):
+    with pytest.raises(UserError, match="not a saved checkpoint"):
         load(tmp_path / "x.safetensors")
 
 
@@ -70,7 +69,7 @@ def test_a_failed_write_keeps_the_old_file(tiny: Config, saved: Path, monkeypatc
     def fail(*arguments: object, **options: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("kcciol.engine.checkpoint.save_file", fail)
+    monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(OSError, match="disk full"):
         Checkpoint(tiny, (1, 16, 16), ("x", "y"), 1, 1, {"a": torch.zeros(1)}).save(saved)
     assert saved.read_bytes() == before
@@ -78,24 +77,21 @@ def test_a_failed_write_keeps_the_old_file(tiny: Config, saved: Path, monkeypatc
 
 
 def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, flags: int, mode: int = 0) -> int:
         raise PermissionError(13, "Permission denied", str(path))
 
     (tmp_path / "one.safetensors").write_bytes(b"whole")
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(UserError, match=r"cannot be read \(Permission denied\)"):
-        read(tmp_path / "one.safetensors")
+        files.read_tensors(tmp_path / "one.safetensors", FORMAT)
 
 
-@pytest.mark.parametrize(
-    ("words", "number"), [("I/O error: No space left on device (os error 28)", errno.ENOSPC), ("odd", errno.EIO)]
-)
-def test_a_full_disk_is_known_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, number: int) -> None:
-    def full(*arguments: Any, **more: Any) -> None:
-        raise SafetensorError(words)
+def test_a_full_disk_is_known_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match=r"a\.safetensors") as raised:
-        checkpoint.write(tmp_path / "a.safetensors", {}, {"x": torch.zeros(1)})
-    assert raised.value.errno == number
+        files.write_tensors(tmp_path / "a.safetensors", FORMAT, {}, {"x": torch.zeros(1)})
+    assert raised.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ from kcciol.kernels import have_triton
 CHECK = """
 import torch
 from kcciol.kernels import adam_triton, relu_triton, scan, scan_triton
-from kcciol.meta import adam
+from kcciol import optim as adam
 from kcciol.nets import convolution
 torch.manual_seed(0)
 close = lambda a, b: torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
@@ -37,14 +37,13 @@ close(b, a)
 adam_triton.update_(b, g * float("nan"), two.m, two.v, scale, 0.1, 2.0, (adam.BETA1, adam.BETA2, adam.EPS))
 assert b.isnan().all()
 
-from kcciol.learners.gradient import adam_step_
 rates = torch.tensor([0.1, 0.02, 0.5])
 wide = [torch.rand(3, 40, 70) for _ in range(3)]  # rows in use of more
 fast, plain = [t.clone()[:, :30] for t in wide], [t.clone()[:, :30] for t in wide]
 for t in (1, 2, 900):
     g = torch.randn(3, 30, 70)
     adam_triton.step_copies_(fast[0], g, *fast[1:], rates, t, (adam.BETA1, adam.BETA2, adam.EPS))
-    adam_step_(plain[0], g, *plain[1:], rates, t)
+    adam.adam_copies_(plain[0], g, *plain[1:], rates, t)
     for one, two in zip(fast, plain):
         close(one, two)
 
@@ -52,7 +51,7 @@ w, m, v = (torch.rand(3, 4, 3, 3, 5).permute(0, 1, 4, 2, 3) for _ in range(3))  
 apart = [t.contiguous() for t in (w, m, v)]
 for g in (torch.randn(3, 4, 5, 3, 3), torch.randn(3, 4, 3, 3, 5).permute(0, 1, 4, 2, 3)):
     adam_triton.step_copies_(w, g, m, v, rates, 2, (adam.BETA1, adam.BETA2, adam.EPS))
-    adam_step_(apart[0], g, *apart[1:], rates, 2)
+    adam.adam_copies_(apart[0], g, *apart[1:], rates, 2)
     for one, two in zip((w, m, v), apart):
         close(one, two)
 
@@ -121,7 +120,8 @@ for extra in (None, more):
                 close(fast[1], plain[1])
 
 from kcciol.kernels import regression_back_triton, regression_triton
-from kcciol.regression import adjoint, network
+from kcciol.paper.sine import adjoint
+from kcciol.paper.sine import network
 for h, T in ((37, 3), (129, 8), (37, 12), (20, 10), (20, 16)):  # tiles and blocks
     B, n, d = 2, 16, 70
     W = [(torch.randn(B, h, d) / 9, torch.randn(B, h)), (torch.randn(B, h, h) / h**0.5, torch.randn(B, h))]

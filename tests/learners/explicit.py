@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kcciol.learners.base import Learner
 from kcciol.learners.gradient import GradientLearner
-from kcciol.learners.learner import Learner
 from kcciol.learners.model import ROWS, Parameters
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -10,11 +11,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from kcciol.config import EvaluationConfig
+from kcciol.data.examples import Examples
 from kcciol.errors import UserError
+from kcciol.evaluation.measure import measure_learner
+from kcciol.evaluation.protocol import Scenario
+from kcciol.learner import OnlineLearner
 from kcciol.learners.gaussian import Gaussian, GaussianSettings, fit_prior
 from kcciol.learners.model import Head
-from kcciol.learners.ridge import Ridge
+from kcciol.learners.ridge import DRAWN, Ridge, RidgeSettings
 from kcciol.learners.slda import SLDA
+from kcciol.paper.cells import closed_settings
 from tests.learners.battery import WIDTH, answers, examples, feed, make
 
 CLASSES = 4
@@ -111,6 +118,29 @@ def test_ridge_is_batch_ridge_regression(units: int) -> None:
     torch.testing.assert_close(learner.scores(x[None])[0], phi @ weight, rtol=1e-3, atol=1e-4)
 
 
+def test_the_random_features_of_ridge_are_drawn_as_ever() -> None:
+    """They are not saved: a learner is loaded on the promise that they are drawn again."""
+    ridge = Ridge(Head(256), RidgeSettings())
+    first = [0.10650014877319336, 0.08899087458848953, -0.07329577207565308, 0.02189992181956768]
+    torch.testing.assert_close(ridge.projection[0, :4], torch.tensor(first))
+    torch.testing.assert_close(ridge.projection[-1, -2:], torch.tensor([-0.06297314167022705, 0.043434988707304]))
+
+
+def test_ridge_goes_on_with_its_own_random_features_only() -> None:
+    ridge = make("ridge", units=40)
+    feed(ridge, *data())
+    saved = ridge.state_dict()
+    x, _ = data(seed=5)
+    older = {name: tensor for name, tensor in saved.items() if name != DRAWN}
+    for state in (saved, older):
+        again = make("ridge", units=40)
+        again.load_state_dict(state)
+        torch.testing.assert_close(again.scores(x[None]), ridge.scores(x[None]), rtol=0, atol=0)
+    for other in (saved[DRAWN] + 0.1, saved[DRAWN][:1]):
+        with pytest.raises(UserError, match="other random features than are drawn here"):
+            make("ridge", units=40).load_state_dict(saved | {DRAWN: other})
+
+
 def test_the_gaussian_posterior_is_the_batch_one() -> None:
     x, y = data()
     learner = make("gaussian", alpha=3.0, beta=2.0)
@@ -183,3 +213,19 @@ def test_the_prior_is_found_again() -> None:
     assert abs(found[1] / found[0] / (beta / alpha) - 1) < 0.05
     with pytest.raises(UserError, match="two or more base classes"):
         fit_prior(torch.zeros(5, 3, 2))
+
+
+def test_a_prior_that_is_fitted_is_that_of_the_tables() -> None:
+    base, novel = clusters(0), clusters(1)
+    scenario = Scenario(novel, Head(WIDTH), base)
+    stream = EvaluationConfig(classes=(4,), train_samples=5, test_samples=3, trajectories=1)
+    table = measure_learner(scenario, "gaussian", stream, fixed=closed_settings("gaussian"))["choice"]["settings"]
+    learner = OnlineLearner("gaussian", WIDTH, Gaussian.fit_settings(base.train) | {"form": "map"})
+    assert dataclasses.asdict(learner.settings) == table
+    assert dataclasses.asdict(OnlineLearner("gaussian", WIDTH).settings) != table  # but a default that fits nothing
+
+
+def clusters(seed: int) -> Examples:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(6, 1, WIDTH, generator=generator) + 0.2 * torch.randn(6, 8, WIDTH, generator=generator)
+    return Examples(x[:, :5], x[:, 5:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,28 +10,26 @@ import pytest
 import torch
 from torch import Tensor
 
-from kcciol.compare import StreamConfig, measure_learner
-from kcciol.compare import world as make_world
-from kcciol.config import EngineConfig
 from kcciol.data import load
+from kcciol.encoders.run import Representation
 from kcciol.engine import checkpoint
-from kcciol.engine.execute import set_precision
-from kcciol.evaluation.choose import GRIDS
+from kcciol.engine.device import precision
+from kcciol.evaluation.measure import measure_learner, scenario_of
 from kcciol.learners import LEARNERS, fitting
 from kcciol.learners.model import Network
+from kcciol.meta.methods import REPRESENTATIONS
 from kcciol.meta.phases import train
 from kcciol.nets import copies
-from kcciol.representation import Representation
-from kcciol.representations import REPRESENTATIONS
-from tests.learners.battery import examples, feed, kinds, make, model_of, same, tiny, tiny_method
+from tests.learners.battery import STREAMS, examples, feed, kinds, make, model_of, same, tiny, tiny_method
 
 pytestmark = pytest.mark.cuda
 every = pytest.mark.parametrize(("name", "kind"), kinds())
 
 
 @pytest.fixture(autouse=True)
-def exact() -> None:
-    set_precision(EngineConfig(precision="float32"), torch.device("cuda"))
+def exact() -> Iterator[None]:
+    with precision("float32", torch.device("cuda")):
+        yield
 
 
 @every
@@ -125,14 +124,12 @@ def test_streams_are_learned_and_settings_chosen_on_a_gpu(name: str, trains: Any
         pytest.skip(f"{name} does not train {trains}")
     config = tiny(base=14, held_out=6, novel=8, samples=8, channels=8)
     data = load(config.data)
-    stream = StreamConfig(
-        classes=(3, 6), train_samples=5, test_samples=3, trajectories=3, search_trajectories=2, budget_images=100
-    )
-    where = make_world(Representation.untrained(config, data.base, "cuda"), data, stream, trains)
-    few = {k: v[:2] for k, v in list(GRIDS[name].items())[:1]}
+    stream = replace(STREAMS, budget_images=100)
+    scenario = scenario_of(Representation.untrained(config, data.base, "cuda"), data, stream, trains)
+    few = {k: v[:2] for k, v in list(LEARNERS[name].grid.items())[:1]}
     known = LEARNERS[name].settings_type.__dataclass_fields__
     cheap: dict[str, Any] = {k: 2 for k in ("tune_steps", "anchor_steps", "epochs") if k in known}
-    result = measure_learner(where, name, stream, cheap, few)
+    result = measure_learner(scenario, name, stream, cheap, few)
     assert result["classes"]["6"]["n"] == 3
 
 

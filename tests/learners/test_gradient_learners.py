@@ -10,16 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kcciol.config import EvaluationConfig
 from kcciol.errors import UserError
-from kcciol.evaluation.features import with_one
-from kcciol.evaluation.learning import learn_streams
-from kcciol.evaluation.start import Start
+from kcciol.learners.base import Learner
 from kcciol.learners.der import DERPP, LOGITS
 from kcciol.learners.er import ER
 from kcciol.learners.ewc import EWC, FISHER
 from kcciol.learners.gradient import GradientLearner, GradientSettings
-from kcciol.learners.learner import Learner
 from kcciol.learners.mer import MER
 from kcciol.learners.model import Head
 from kcciol.learners.online import Online
@@ -45,23 +41,6 @@ def fed(name: str, count: int = 24, tasks: bool = True, **settings: Any) -> Lear
 
 
 # --- online -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_online_is_the_head_of_algorithm_4(optimizer: Any) -> None:
-    """With as many rows as there are classes it is what `kcciol evaluate` runs."""
-    classes, images = 5, 6
-    x, _ = examples(Head(WIDTH), classes * images, classes=classes)
-    train = with_one(x.view(classes, images, WIDTH))
-    config = EvaluationConfig(classes=(classes,), optimizer=optimizer, train_samples=images)
-    W = {"weight": torch.zeros(classes, WIDTH), "bias": torch.zeros(classes)}
-    start = Start(W, config, classes, "report", WIDTH)
-    rates, order = torch.tensor([0.05]), torch.arange(classes)[None]
-    *_, (_, _, head) = learn_streams(order, torch.zeros(1, dtype=torch.int64), rates, train, start, optimizer)
-    learner = Online(Head(WIDTH), GradientSettings(rate=0.05, optimizer=optimizer, outputs=classes))
-    feed(learner, x, np.repeat(np.arange(classes), images))
-    theirs = head.scores(slice(None), train.flatten(0, 1)[None])
-    torch.testing.assert_close(learner.scores(x[None]), theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("reserve", [0, 1, 4])

@@ -13,7 +13,7 @@ from kcciol.learners.er import ER
 from kcciol.learners.gss import GSS, GSSIQP, Diverse
 from kcciol.learners.model import Head
 from kcciol.learners.subset import descend, least_alike, objective
-from tests.learners.battery import WIDTH, examples, feed, make, model_of, same
+from tests.learners.battery import WIDTH, examples, feed, knowledge, make, model_of, same
 from tests.learners.explicit import Explicit, to_double
 
 both = pytest.mark.parametrize("name", ["gss", "gss-iqp"])
@@ -82,7 +82,7 @@ def test_without_replay_it_is_online_learning(name: str, kind: str) -> None:
     one, two = make(name, model_of(kind), replay=0), make("online", model_of(kind))
     for learner in (one, two):
         feed(learner, x, y)
-    ours, theirs = one.state_dict(), two.state_dict()
+    ours, theirs = knowledge(one), knowledge(two)
     assert all(torch.equal(ours[n], t) for n, t in theirs.items())
 
 
@@ -94,7 +94,7 @@ def test_with_room_for_everything_it_is_two_step_replay(name: str, kind: str) ->
     plain = TwoStepER(model_of(kind), one.settings, (3,))
     for learner in (one, plain, er):
         feed(learner, x, y)
-    ours, theirs, ers = one.state_dict(), plain.state_dict(), er.state_dict()
+    ours, theirs, ers = map(knowledge, (one, plain, er))
     assert all(torch.equal(ours[n], t) for n, t in theirs.items())
     assert all(torch.equal(ours[n], ers[n]) for n in ("memory.x", "memory.y"))
 

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.errors import UserError
+from kcciol.learners.base import Labels
 from kcciol.learners.hal import ANCHOR, FEATURE, HAL, LABEL, MADE, MEAN, HALSettings
-from kcciol.learners.learner import Labels
 from kcciol.learners.model import Head, Parameters
 from kcciol.learners.ring import COUNT, KEPT, RingLearner
-from tests.learners.battery import WIDTH, examples, feed, make, model_of, same
+from tests.learners.battery import WIDTH, examples, feed, knowledge, make, model_of, same
 from tests.learners.explicit import Explicit, to_double
 
 models = pytest.mark.parametrize("kind", ["head", "network"])
@@ -176,7 +176,7 @@ def test_strength_0_is_replay_from_the_ring(kind: str) -> None:
     with_anchors = hal(kind, ring=2)
     for one in (learner, plain, with_anchors):
         feed(one, x, y)
-    ours, theirs, others = learner.state_dict(), plain.state_dict(), with_anchors.state_dict()
+    ours, theirs, others = map(knowledge, (learner, plain, with_anchors))
     assert all(torch.equal(ours[n], t) for n, t in theirs.items())
     assert not torch.equal(ours["parameters.weight"], others["parameters.weight"])
 
@@ -191,7 +191,7 @@ def test_without_anchors_it_is_replay_from_the_ring(kind: str) -> None:
     feed(plain, x, y)
     for one in (learner, none):
         state = one.state_dict()
-        assert all(torch.equal(state[n], t) for n, t in plain.state_dict().items())
+        assert all(torch.equal(state[n], t) for n, t in knowledge(plain).items())
 
 
 @models

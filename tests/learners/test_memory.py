@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kcciol.learners.memory import reservoir_slots
-from kcciol.learners.random import integers, sample, uniform
+from kcciol.random import integers, sample, uniform
 
 
 def test_uniform_numbers_are_uniform_and_do_not_repeat() -> None:

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.learners import LEARNERS
+from kcciol.learners.base import Learner
 from kcciol.learners.der import DER
 from kcciol.learners.gradient import GradientLearner
-from kcciol.learners.learner import Learner
 from kcciol.learners.memory import reservoir_slots
 from kcciol.learners.model import ROWS, Head, Parameters
 from tests.learners.battery import WIDTH, examples, network

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from kcciol.bench.naive import naive_loss
-from kcciol.config import NetConfig
-from kcciol.meta.inner import Inner, Labels, Order, Plain
+from kcciol.config import GradientOrder, NetConfig
+from kcciol.meta.inner import Inner, Plain, TrajectoryLabels
 from kcciol.meta.lowrank import HiddenLowRank, LinearLowRank
 from kcciol.meta.outer import meta_gradient
-from kcciol.problems.classification import Classification
+from kcciol.nets.classification import Classification
+from kcciol.paper.bench.naive import naive_loss
 
 ALPHA, LAMBDA = 0.3, 0.7
 
@@ -22,7 +22,7 @@ def relative(a: Tensor, b: Tensor) -> float:
 
 def case(
     hidden: int, classes: int, trajectories: int, channels: int = 1
-) -> tuple[Classification, Tensor, Tensor, Labels]:
+) -> tuple[Classification, Tensor, Tensor, TrajectoryLabels]:
     """A tiny net on random images; the trajectory's classes also appear in tau_val."""
     torch.manual_seed(classes + 10 * trajectories + hidden)
     problem = Classification(NetConfig(channels=5, strides=(2, 1), hidden=hidden), (channels, 12, 11), 13)
@@ -35,7 +35,7 @@ def case(
     train = torch.stack([torch.randperm(13)[:classes].repeat_interleave(k // classes) for _ in range(trajectories)])
     val = torch.cat([train[:, ::2], torch.randint(0, 13, (trajectories, s))], 1)
     images = torch.randint(0, 256, (train.numel() + val.numel(), channels, 12, 11), dtype=torch.uint8)
-    return problem, Theta, images, Labels(train, val)
+    return problem, Theta, images, TrajectoryLabels(train, val)
 
 
 CASES = [(h, c, t) for h in (0, 7) for c in (1, 3) for t in (1, 2)]
@@ -43,7 +43,7 @@ CASES = [(h, c, t) for h in (0, 7) for c in (1, 3) for t in (1, 2)]
 
 @pytest.mark.parametrize("order", ["first", "exact"])
 @pytest.mark.parametrize(("hidden", "classes", "trajectories"), CASES)
-def test_plain_lowrank_and_naive_are_equal(order: Order, hidden: int, classes: int, trajectories: int) -> None:
+def test_plain_lowrank_and_naive_are_equal(order: GradientOrder, hidden: int, classes: int, trajectories: int) -> None:
     problem, Theta, images, y = case(hidden, classes, trajectories)
     mask = (torch.rand_like(Theta) > 0.5).double()
     leaf = Theta.clone().requires_grad_()

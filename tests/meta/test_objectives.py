@@ -11,20 +11,20 @@ from torch import Tensor
 
 from kcciol.config import MetaConfig, TrajectoryConfig
 from kcciol.errors import UserError
-from kcciol.meta.inner import Labels, Plain
+from kcciol.meta.inner import Plain, TrajectoryLabels
 from kcciol.meta.objectives import Episodes, Supervised, set_kl
-from kcciol.nets.heads import Head
+from kcciol.nets.heads import Classifier
 
 D, C = 6, 8
-HEAD = Head(D, C)
+HEAD = Classifier(D, C)
 ALPHA = 0.3
 
 
-def point(k: int, s: int, trajectories: int = 2, seed: int = 0) -> tuple[dict[str, Tensor], Tensor, Labels]:
+def point(k: int, s: int, trajectories: int = 2, seed: int = 0) -> tuple[dict[str, Tensor], Tensor, TrajectoryLabels]:
     g = torch.Generator().manual_seed(seed)
     W = {"weight": torch.randn(C, D, generator=g).double(), "bias": torch.randn(C, generator=g).double()}
     z = torch.randn(trajectories * (k + s), D, generator=g).double().relu()
-    y = Labels(*(torch.randint(0, C, (trajectories, n), generator=g) for n in (k, s)))
+    y = TrajectoryLabels(*(torch.randint(0, C, (trajectories, n), generator=g) for n in (k, s)))
     return W, z, y
 
 
@@ -36,7 +36,7 @@ def one_episode(W: dict[str, Tensor], z: Tensor, y: Tensor, steps: int, exact: b
     return W
 
 
-def plain_episodes(W: dict[str, Tensor], z: Tensor, y: Labels, steps: int, exact: bool) -> Tensor:
+def plain_episodes(W: dict[str, Tensor], z: Tensor, y: TrajectoryLabels, steps: int, exact: bool) -> Tensor:
     z_tr, z_val = y.split(z)
     losses = []
     for i in range(len(y.train)):
@@ -53,7 +53,7 @@ def test_episodes_are_what_they_say(order: Any, relabel: bool) -> None:
     inner = Episodes(HEAD, ALPHA, config, TrajectoryConfig(classes=2, support=3, query=2, remember=0))
     loss, gW, u = inner.gradient(W, z, y)
     if relabel:
-        y = Labels(torch.tensor([[0, 0, 0, 1, 1, 1]] * 2), torch.tensor([[0, 0, 1, 1]] * 2))
+        y = TrajectoryLabels(torch.tensor([[0, 0, 0, 1, 1, 1]] * 2), torch.tensor([[0, 0, 1, 1]] * 2))
     leaves = {n: t.clone().requires_grad_() for n, t in W.items()} | {"z": z.clone().requires_grad_()}
     used = {n: leaves[n][:2] if relabel else leaves[n] for n in W}
     expected = plain_episodes(used, leaves["z"], y, steps=3, exact=order == "exact")
@@ -76,7 +76,7 @@ def test_one_step_of_an_episode_of_one_image_is_one_step_of_a_trajectory() -> No
 
 def test_a_hidden_layer_is_refused_in_episodes() -> None:
     with pytest.raises(UserError, match="linear W"):
-        Episodes(Head(D, C, 4), ALPHA, MetaConfig(loss="episodes"), TrajectoryConfig())
+        Episodes(Classifier(D, C, 4), ALPHA, MetaConfig(loss="episodes"), TrajectoryConfig())
 
 
 @pytest.mark.parametrize("loss", ["supervised", "sparse"])
@@ -107,7 +107,7 @@ def test_supervised_training_is_cross_entropy_and_its_curvature_is_right(loss: A
 def test_the_penalty_begins_smoothly_and_grows() -> None:
     b = 0.3
     means = torch.tensor([0.0, 0.1, 0.3, 0.4, 0.9, 5.0], dtype=torch.float64, requires_grad=True)
-    penalty = set_kl(means[None], b)
+    penalty = set_kl(means, b)
     assert penalty[:3].tolist() == [0.0, 0.0, 0.0]
     assert (penalty[3:].diff() > 0).all()
     (slope,) = torch.autograd.grad(penalty.sum(), means)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from kcciol.config import Config, MaskConfig, TrajectoryConfig
 from kcciol.data.classset import ClassSet, Splits
+from kcciol.engine.loop import BLOCK
 from kcciol.errors import UserError
-from kcciol.meta import adam
 from kcciol.meta.mask import get_mask
 from kcciol.meta.step import MetaStep
-from kcciol.meta.trajectory import BLOCK, Sampler, distinct
+from kcciol.meta.trajectory import Sampler, distinct
+from kcciol.nets.classification import Classification
 from kcciol.nets.layout import Layout
-from kcciol.problems.classification import Classification
 
 LAYOUT = Layout({"a": (7, 3), "b": (5,), "c": (2, 3, 3, 3)})
 
@@ -38,21 +38,6 @@ def test_the_mask_marks_the_largest_share(delta: float, scope: str) -> None:
         if m.any() and not m.all():
             assert v[m].min() > v[~m].max()
     assert mask.sum() == sum(view.sum() for view in marks.values())  # padding is never marked
-
-
-@pytest.mark.parametrize("clamp", [0.0, 0.5])
-def test_adam_is_torchs_adam(clamp: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    ours = torch.randn(50, generator=generator)
-    theirs = ours.clone().requires_grad_()
-    state, scales = adam.Adam.new(ours), adam.scales(20, 3e-3)
-    optimizer = torch.optim.Adam([theirs], lr=3e-3)
-    for step in range(20):
-        g = torch.randn(50, generator=generator)
-        theirs.grad = (g + 0.1 * theirs.detach().sign()).clamp(-(clamp or 99), clamp or 99)
-        optimizer.step()
-        adam.update_(ours, g, state, scales[step], 0.1, clamp)
-        torch.testing.assert_close(ours, theirs.detach(), rtol=1e-5, atol=1e-6)
 
 
 @settings(max_examples=30)

@@ -22,15 +22,15 @@ from kcciol.config import Config, MetaConfig, NetConfig, TrajectoryConfig
 from kcciol.data.classset import Splits
 from kcciol.engine import checkpoint
 from kcciol.engine.ranks import Mean, Ranks
-from kcciol.meta.inner import Inner, Labels, Plain
+from kcciol.meta.inner import Inner, Plain, TrajectoryLabels
 from kcciol.meta.lowrank import HiddenLowRank, LinearLowRank
 from kcciol.meta.objectives import Episodes, Supervised
 from kcciol.meta.outer import MetaGradient, meta_gradient
 from kcciol.meta.phases import train
 from kcciol.meta.step import MetaStep
 from kcciol.meta.whole import whole_gradient
-from kcciol.problems.classification import Classification
-from kcciol.values import to_toml
+from kcciol.nets.classification import Classification
+from kcciol.serialization import to_toml
 
 T, CLASSES = 4, 13  # trajectories of a step, base classes
 
@@ -55,21 +55,21 @@ def threads(count: int, work: Callable[[int, Mean], MetaGradient]) -> list[MetaG
         return list(pool.map(one, range(count)))
 
 
-def case(hidden: int, k: int, s: int) -> tuple[Classification, Tensor, Tensor, Labels]:
+def case(hidden: int, k: int, s: int) -> tuple[Classification, Tensor, Tensor, TrajectoryLabels]:
     torch.manual_seed(hidden + k)
     problem = Classification(NetConfig(channels=4, strides=(2, 1), hidden=hidden), (1, 12, 11), CLASSES)
     Theta = problem.init(3).double()
     Theta += 0.05 * torch.randn_like(Theta) * (Theta != 0)
-    y = Labels(torch.randint(0, CLASSES, (T, k)), torch.randint(0, CLASSES, (T, s)))
+    y = TrajectoryLabels(torch.randint(0, CLASSES, (T, k)), torch.randint(0, CLASSES, (T, s)))
     rows = problem.encoder.rows(torch.randint(0, 256, (T * (k + s), 1, 12, 11), dtype=torch.uint8))
     return problem, Theta, rows, y
 
 
-def share(rows: Tensor, y: Labels, rank: int, count: int) -> tuple[Tensor, Labels]:
+def share(rows: Tensor, y: TrajectoryLabels, rank: int, count: int) -> tuple[Tensor, TrajectoryLabels]:
     """A rank's trajectories: its images of tau_tr, then those of tau_val."""
     own, n = Ranks(rank, count).share(T), y.train.numel()
     parts = [part.view(T, -1, rows.shape[1])[own].flatten(0, 1) for part in (rows[:n], rows[n:]) if len(part)]
-    return torch.cat(parts), Labels(y.train[own], y.val[own])
+    return torch.cat(parts), TrajectoryLabels(y.train[own], y.val[own])
 
 
 def inner(kind: str, problem: Classification, mean: Mean) -> Inner:
@@ -88,7 +88,7 @@ def test_a_split_step_is_the_whole_step(kind: str, count: int) -> None:
     problem, Theta, rows, y = case(7 if kind == "hidden" else 0, 0 if kind.startswith("s") else 4, 6)
     mask = (torch.rand_like(Theta) > 0.5).double()
 
-    def work(rows: Tensor, y: Labels, mean: Mean) -> MetaGradient:
+    def work(rows: Tensor, y: TrajectoryLabels, mean: Mean) -> MetaGradient:
         return meta_gradient(problem, Theta, rows, y, inner(kind, problem, mean), mask, 0.7, mean=mean)
 
     whole = work(rows, y, Ranks().mean)

@@ -16,16 +16,17 @@ from typing import Any
 import pytest
 import torch
 
-from kcciol.atomic import held
 from kcciol.config import Config
 from kcciol.data.classset import Splits
 from kcciol.engine import checkpoint
+from kcciol.engine.loop import Diverged
 from kcciol.engine.run_folder import RunFolder
 from kcciol.engine.stop import Stopped
 from kcciol.errors import Busy, UserError
-from kcciol.meta.phases import Diverged, train
+from kcciol.files import held
+from kcciol.meta.phases import train
 from kcciol.meta.step import MetaStep
-from kcciol.values import to_toml
+from kcciol.serialization import to_toml
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
@@ -258,6 +259,19 @@ def test_a_state_that_is_not_finite_is_never_saved(tiny: Config, tiny_data: Spli
         train(bad, tiny_data.base, tmp_path / "run", quiet=True)
     assert checkpoint.load(tmp_path / "run" / "checkpoint.safetensors").step in (0, 3)
     assert not (tmp_path / "run" / "phase1.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(1, "alpha"), (1, "beta"), (2, "alpha"), (2, "gamma"), (3, "beta"), (3, "lam")]
+)
+def test_settings_beyond_all_measure_are_named(
+    tiny: Config, tiny_data: Splits, tmp_path: Path, number: int, name: str
+) -> None:
+    change: Any = {name: 3e38}
+    phase = dataclasses.replace(tiny.phases[number - 1], **change)
+    bad: Any = {f"phase{number}": phase, "meta": dataclasses.replace(tiny.meta, clamp=0.0)}
+    with pytest.raises(Diverged, match=rf"phase {number} near step .*lower .*phase{number}\.{name}"):
+        train(dataclasses.replace(tiny, **bad), tiny_data.base, tmp_path / "run", quiet=True)
 
 
 @pytest.mark.parametrize("last", [0, 4, -1])

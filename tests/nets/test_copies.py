@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kcciol.config import NetConfig
 from kcciol.nets.copies import by_patches, grouped
-from kcciol.nets.encoder import Encoder
+from kcciol.nets.encoder import ConvEncoder
 
 NET = NetConfig(channels=3, strides=(2, 1, 2))
 COPIES, EXAMPLES = 4, 2
@@ -19,7 +19,7 @@ COPIES, EXAMPLES = 4, 2
 
 def problem(channels: int, side: int) -> tuple[dict[str, Tensor], Tensor]:
     random = torch.Generator().manual_seed(1)
-    shapes = Encoder(NET, (channels, side, side + 2)).shapes
+    shapes = ConvEncoder(NET, (channels, side, side + 2)).shapes
     theta = {n: torch.randn(COPIES, *s, generator=random, dtype=torch.float64) for n, s in shapes.items()}
     x = torch.rand(COPIES, EXAMPLES, channels, side, side + 2, generator=random, dtype=torch.float64)
     return {n: t.requires_grad_() for n, t in theta.items()}, x.requires_grad_()

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.config import NetConfig
-from kcciol.meta.inner import Labels, Plain
+from kcciol.meta.inner import Plain, TrajectoryLabels
 from kcciol.meta.outer import meta_gradient
 from kcciol.meta.whole import whole_gradient
+from kcciol.nets.classification import Classification
 from kcciol.nets.gated import MODULATOR, GatedEncoder
-from kcciol.problems.classification import Classification
 
 NET = NetConfig(channels=3, strides=(2, 1), gate=2)
 IMAGE = (1, 9, 9)
@@ -70,18 +70,18 @@ def test_a_gate_that_is_open_is_no_gate() -> None:
     torch.testing.assert_close(encoder.forward(theta, patches)[0], encoder.prediction.forward(theta, patches)[0])
 
 
-def problem(gate: int = 2) -> tuple[Classification, Tensor, Tensor, Labels]:
+def problem(gate: int = 2) -> tuple[Classification, Tensor, Tensor, TrajectoryLabels]:
     net = NetConfig(channels=3, strides=(2, 1), gate=gate)
     it = Classification(net, IMAGE, CLASSES)
     generator = torch.Generator().manual_seed(1)
     noise = it.layout.pack(it.layout.views(torch.randn(it.layout.length, generator=generator)))
     Theta = (it.init(0) + 0.1 * noise).double()  # no bias is zero, where a rectifier has a kink
     images = torch.randint(0, 256, (2 * (3 + 4), *IMAGE), generator=generator).to(torch.uint8)
-    y = Labels(torch.tensor([[1, 1, 1], [2, 2, 2]]), torch.randint(0, CLASSES, (2, 4), generator=generator))
+    y = TrajectoryLabels(torch.tensor([[1, 1, 1], [2, 2, 2]]), torch.randint(0, CLASSES, (2, 4), generator=generator))
     return it, Theta, it.encoder.rows(images), y
 
 
-def l_meta(it: Classification, Theta: Tensor, rows: Tensor, y: Labels, alpha: float) -> float:
+def l_meta(it: Classification, Theta: Tensor, rows: Tensor, y: TrajectoryLabels, alpha: float) -> float:
     return float(whole_gradient(it, Theta, rows, y, alpha, "exact").loss)
 
 
@@ -109,7 +109,7 @@ def test_a_rate_of_zero_leaves_the_plain_gradient(order: Any) -> None:
 
 def test_first_order_takes_the_gradient_where_the_inner_loop_ends_and_the_modulator_does_not_adapt() -> None:
     it, Theta, rows, y = problem()
-    one = Labels(y.train[:1], y.val[:1])
+    one = TrajectoryLabels(y.train[:1], y.val[:1])
     images = torch.cat([rows[:3], rows[6:10]])
     exact, first = (whole_gradient(it, Theta, images, one, 0.2, order) for order in ("exact", "first"))
     torch.testing.assert_close(exact.loss, first.loss)
@@ -117,13 +117,13 @@ def test_first_order_takes_the_gradient_where_the_inner_loop_ends_and_the_modula
     # the same end, reached by hand: SGD on all but the gate, then the gradient there
     adapted = Theta.clone()
     for j in range(3):
-        none = Labels(torch.zeros(1, 0, dtype=torch.int64), one.train[:, j : j + 1])
+        none = TrajectoryLabels(torch.zeros(1, 0, dtype=torch.int64), one.train[:, j : j + 1])
         step = whole_gradient(it, adapted, images[j : j + 1], none, 0.0, "first").gradient
         for name, view in it.layout.views(step).items():
             if MODULATOR in name or "gate" in name:
                 view.zero_()
         adapted = adapted - 0.2 * step
-    none = Labels(torch.zeros(1, 0, dtype=torch.int64), one.val)
+    none = TrajectoryLabels(torch.zeros(1, 0, dtype=torch.int64), one.val)
     there = whole_gradient(it, adapted, images[3:], none, 0.0, "first")
     torch.testing.assert_close(first.loss, there.loss)
     torch.testing.assert_close(first.gradient, there.gradient)

@@ -7,27 +7,31 @@ import sys
 from collections.abc import Callable, Sequence
 
 import kcciol
-from kcciol.cli.bench import bench
-from kcciol.cli.data import data
-from kcciol.cli.evaluate import evaluate
-from kcciol.cli.listing import list_
-from kcciol.cli.quickstart import quickstart
-from kcciol.cli.report import report
-from kcciol.cli.reproduce import reproduce
-from kcciol.cli.terminal import out
-from kcciol.cli.train import train
-from kcciol.errors import UserError
+from kcciol.cli.terminal import out, say
+from kcciol.errors import UserError, visible
+from kcciol.plugins import Registry
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "quickstart": quickstart,
-    "data": data,
-    "train": train,
-    "evaluate": evaluate,
-    "list": list_,
-    "bench": bench,
-    "reproduce": reproduce,
-    "report": report,
-}
+
+def _require_command(found: object) -> None:
+    if not callable(found):
+        raise TypeError("it is no function of the words that follow the command")
+
+
+COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry(
+    "kcciol.commands",
+    "command",
+    {
+        "quickstart": "kcciol.cli.quickstart:quickstart",
+        "data": "kcciol.cli.data:data",
+        "train": "kcciol.cli.train:train",
+        "evaluate": "kcciol.cli.evaluate:evaluate",
+        "list": "kcciol.cli.listing:list_",
+        "bench": "kcciol.cli.bench:bench",
+        "reproduce": "kcciol.cli.reproduce:reproduce",
+        "report": "kcciol.cli.report:report",
+    },
+    _require_command,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,17 +46,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out.print(f"kcciol {kcciol.__version__}")
         return 0
     try:
-        if words[0] not in COMMANDS:
-            raise UserError(f"There is no command {words[0]!r}; there are: {', '.join(COMMANDS)}.")
-        return COMMANDS[words[0]](words[1:]) or 0
+        return COMMANDS.find(words[0])(words[1:]) or 0
     except UserError as error:
-        print(f"kcciol: {error}", file=sys.stderr)
+        print(f"kcciol: {visible(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:  # a full disk, a file that was taken away: nothing a traceback would help with
-        print(f"kcciol: {_words(error)}", file=sys.stderr)
+        print(f"kcciol: {visible(_words(error))}", file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
@@ -74,7 +76,12 @@ def _words(error: OSError) -> str:
 
 
 def _print_help() -> None:
-    out.print(f"kcciol {kcciol.__version__}: learn new classes online, from few examples, without forgetting\n")
-    out.print("usage: kcciol COMMAND [options]      (kcciol COMMAND --help explains each)\n")
-    for name, function in COMMANDS.items():
-        out.print(f"  {name:<11} {(function.__doc__ or '').splitlines()[0]}")
+    out.print(f"kcciol {kcciol.__version__}: teach a model new classes online, from few examples each")
+    out.print()
+    out.print("usage: kcciol COMMAND [options]      (kcciol COMMAND --help explains each)")
+    out.print()
+    described, wrong = COMMANDS.survey(COMMANDS.describe)
+    for name, what in described.items():
+        out.print(f"  {name:<11} {what}")
+    for sentence in wrong:
+        say(f"kcciol: {sentence}")

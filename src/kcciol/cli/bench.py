@@ -37,8 +37,8 @@ class BenchOptions:
 def bench(words: Sequence[str]) -> int:
     """Time the meta-step, whole recipes or the evaluation: kcciol bench step."""
     options = parse(BenchOptions, "bench", words)
-    from kcciol.atomic import require_json, write_json
-    from kcciol.bench import evaluation, recipes, step
+    from kcciol.files import require_json, write_json
+    from kcciol.paper.bench import evaluation, recipes, step
 
     if options.steps < 1:
         raise UserError(f"--steps is {options.steps}, but must be at least 1.")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-from kcciol import config as configs
 from kcciol.cli.terminal import out, parse
 from kcciol.config import DataConfig
 from kcciol.errors import UserError
@@ -46,29 +45,22 @@ def data(words: Sequence[str]) -> int:
     """Data sets: list, get (download), check, show (a contact sheet)."""
     from kcciol import data as package
 
+    names = ", ".join(package.DATASETS)
     name = next((word for word in words if word in package.DATASETS), "")
-    defaults = {
-        "mini-imagenet": DataConfig(name="mini-imagenet", size=84, base_classes=0),
-        "cifar100": DataConfig(name="cifar100", size=32, base_classes=0),
-        "mnist": DataConfig(name="mnist", size=32, base_classes=0),
-        "glyphs": configs.preset("quickstart").data,
-        "folder": DataConfig(name="folder", base_classes=0),
-    }
-    start = DataOptions("list", name, data=defaults.get(name, DataConfig()))
-    words = list(words) or ["list"]
-    options = parse(DataOptions, "data", words, start)
+    start = DataOptions("list", name, data=package.DATASETS[name].defaults if name else DataConfig())
+    options = parse(DataOptions, "data", list(words) or ["list"], start, f"Data sets: {names}.")
     if options.action == "list":
         table = Table("name", "what it is", "download")
         table.add_column("where its files belong, under the data root", overflow="fold")
-        for row_name, what, layout, can in package.describe():
-            table.add_row(row_name, what, f"kcciol data get {row_name}" if can else "-", layout)
+        for name, dataset in package.DATASETS.items():
+            get = f"kcciol data get {name}" if dataset.download else "-"
+            table.add_row(name, dataset.description, get, dataset.layout)
         out.print(table)
         return 0
     if not options.name:
-        raise UserError(f"kcciol data {options.action} needs the name of a data set: {', '.join(package.DATASETS)}.")
-    if options.name not in package.DATASETS:
-        raise UserError(f"There is no data set {options.name!r}; there are: {', '.join(package.DATASETS)}.")
-    config = dataclasses.replace(options.data, name=options.name)  # type: ignore[arg-type]
+        raise UserError(f"kcciol data {options.action} needs the name of a data set: {names}.")
+    package.DATASETS.find(options.name)
+    config = dataclasses.replace(options.data, name=options.name)
     if options.action == "get":
         for line in package.get(config.name, Path(package.locate(config).root)):
             out.print(line)

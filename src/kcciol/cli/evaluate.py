@@ -5,59 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
-
-from tyro.conf import Positional, arg
 
 from kcciol.cli.learners import evaluate_learners
-from kcciol.cli.members import evaluate_members, members_in
+from kcciol.cli.options import EvaluateOptions
+from kcciol.cli.sine_gan import evaluate_members, members_in
 from kcciol.cli.terminal import out, parse, say, word_after
 from kcciol.config import EvaluationConfig
 from kcciol.errors import UserError
-
-
-@dataclass(frozen=True)
-class EvaluateOptions:
-    """Learn novel classes online with a trained representation, and measure (Algorithm 4 of the paper).
-
-    Settings that are not given are those of the run's own config, not the defaults shown here. Runs of functions or of
-    digits have other options: kcciol evaluate RUN --help shows those of a run.
-    """
-
-    run: Positional[Path]
-    """A run folder, or a representation file such as runs/mine/phase3.safetensors."""
-    phase: int = 0
-    """Which phase of a run folder; 0 means its last."""
-    untrained: bool = False
-    """Measure the random network that the run began with instead."""
-    split: Literal["novel", "validation"] = "novel"
-    """Evaluate on novel classes, or on the base classes that were kept out of training."""
-    root: str = ""
-    """The data root, when it is not where it was in training."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute."""
-    out: Path | None = None
-    """The JSON file to write; by default evaluation-PHASE.json beside the representation, or a name that says what else
-    was asked for."""
-    learner: str = ""
-    """Another learner than the head of Algorithm 4: `kcciol list learners` names them. Its settings are chosen on base
-    classes."""
-    compare: tuple[str, ...] | None = None
-    """Several learners on the same streams, as a table; without names all that fit, which takes a while."""
-    trains: Literal["head", "all"] = "head"
-    """With --learner or --compare: theta frozen and a head trained, or the whole network trained."""
-    set: tuple[str, ...] = ()
-    """With --learner: settings that are not to be chosen, as name=value (slots=500 optimizer=adam)."""
-    task_classes: int = 1
-    """With --learner or --compare: classes in a task."""
-    budget_images: int = 0
-    """With --learner or --compare: replay learners keep as many examples as fit into the bytes of so many images; 0
-    leaves their number to their settings."""
-    order: Literal["class", "task", "shuffled"] = "class"
-    """With --learner or --compare: examples come class after class, in random order within a task, or all shuffled."""
-    evaluation: Annotated[EvaluationConfig, arg(name="")] = field(default_factory=EvaluationConfig)
 
 
 def evaluate(words: Sequence[str]) -> int:
@@ -69,15 +24,11 @@ def evaluate(words: Sequence[str]) -> int:
     if (members := members_in(Path(words[0]))) is not None:
         return evaluate_members(words, members)
     start = EvaluateOptions(Path(words[0]))
-    if {"-h", "--help"} & set(words):
-        parse(EvaluateOptions, "evaluate", words, start)
-    from kcciol.atomic import require_json, write_json
     from kcciol.engine import checkpoint
-    from kcciol.measure import measure_file
 
     phase = word_after("--phase", words) or ""  # the settings are those of the file that is evaluated
     saved = checkpoint.load(
-        _representation_file(dataclasses.replace(start, phase=int(phase) if phase.isdigit() else 0))
+        _representation_file(dataclasses.replace(start, phase=int(phase) if phase in ("1", "2", "3") else 0))
     )
     start = dataclasses.replace(start, evaluation=saved.config.evaluation)
     options = parse(EvaluateOptions, "evaluate", words, start)
@@ -89,9 +40,13 @@ def evaluate(words: Sequence[str]) -> int:
     _refuse_unused(options, saved.config.evaluation)
     if options.learner or options.compare is not None:
         return evaluate_learners(options, path)
+    from kcciol.evaluation.measure import measure, open_run
+    from kcciol.files import require_json, write_json
+
     require_json(target)
-    result = measure_file(path, options.evaluation, options.split, options.root, options.device, options.untrained, say)
-    write_json(target, result)
+    representation, data = open_run(path, options.root, options.device, options.untrained)
+    result = measure(representation, data, options.evaluation, options.split, say)
+    write_json(target, {"representation": f"{path.parent.name}/{path.name}", "untrained": options.untrained, **result})
     out.print(f"wrote {target}")
     return 0
 
@@ -115,15 +70,19 @@ def _representation_file(options: EvaluateOptions) -> Path:
 def _refuse_unused(options: EvaluateOptions, evaluation: EvaluationConfig) -> None:
     """Options that would do nothing are mistakes."""
     if not options.learner and options.compare is None:
-        for name in ("trains", "set", "task_classes", "order", "budget_images"):
+        for name in ("trains", "set"):
             if getattr(options, name) != getattr(EvaluateOptions(options.run), name):
                 raise UserError(f"--{name.replace('_', '-')} goes with --learner or --compare: name one.")
         return
     if options.learner and options.compare is not None:
         raise UserError("--learner is for one, --compare for several: give one of the two.")
-    for name in ("rates", "rule", "optimizer", "start", "reinit", "outputs", "search_trajectories", "curve_points"):
+    from kcciol.evaluation.protocol import HEAD
+
+    if not options.set and HEAD in (options.learner, *(() if options.learner else options.compare or (HEAD,))):
+        return  # it is among them
+    for name in ("rates", "optimizer", "start", "reinit", "outputs"):
         if getattr(options.evaluation, name) != getattr(evaluation, name):
             raise UserError(
                 f"--{name.replace('_', '-')} belongs to the head of Algorithm 4: with --learner, settings are chosen "
-                "on base classes or given by --set."
+                "out of its own grid or given by --set."
             )

@@ -30,8 +30,8 @@ class QuickstartOptions:
 def quickstart(words: Sequence[str]) -> int:
     """The whole method in minutes, without data or a GPU."""
     options = parse(QuickstartOptions, "quickstart", words, QuickstartOptions(config=configs.preset("quickstart")))
-    from kcciol import quickstart as module
     from kcciol.engine.stop import Stopped
+    from kcciol.paper import quickstart as module
 
     try:
         module.run(options.config, options.out)

@@ -31,7 +31,7 @@ class ReportOptions:
 def report(words: Sequence[str]) -> int:
     """Make one HTML page of results, ours beside the paper's: kcciol report."""
     options = parse(ReportOptions, "report", words)
-    from kcciol.report import write
+    from kcciol.paper.report import write
 
     for warning in write(options.results, options.out, options.markdown, options.picture):
         say(f"kcciol: {warning}")

@@ -65,15 +65,18 @@ def reproduce(words: Sequence[str]) -> int:
     """Re-make tables of the paper."""
     from kcciol.engine.ranks import Ranks
     from kcciol.engine.stop import Stopped
-    from kcciol.reproduce import kept, runner
-    from kcciol.reproduce.study import Where
-    from kcciol.reproduce.tables import refuse_rehearsal, write_tables
+    from kcciol.paper import archive, runner
+    from kcciol.paper.plan import EXPERIMENTS, INCOMPLETE, PARTS, STUDIES, RunPlan, every_path, studies_of
+    from kcciol.paper.report.read import read_table
+    from kcciol.paper.report.terminal import lines
+    from kcciol.paper.study import Workspace
+    from kcciol.paper.writing import refuse_rehearsal, write_tables
 
     options = parse(ReproduceOptions, "reproduce", words)
     if Ranks.here().count > 1:
         raise UserError("torchrun is for kcciol train; kcciol reproduce shares out its work itself: --jobs, or --ray.")
     if not options.names:
-        there = [*runner.PARTS, *(part for parts in runner.PARTS.values() for part in parts)]
+        there = [*PARTS, *(part for parts in PARTS.values() for part in parts)]
         raise UserError(f"kcciol reproduce needs the name of an experiment: all, {', '.join(there)}.")
     if options.cells and not options.tables:
         raise UserError("--cells keeps what tables are made of: leave --no-tables out.")
@@ -83,9 +86,9 @@ def reproduce(words: Sequence[str]) -> int:
         raise UserError("--seeds must be one or more different numbers of 0 or more.")
     if not 0 <= options.gpus < math.inf:
         raise UserError(f"--gpus is {options.gpus}, but must be 0 or more.")
-    parts = runner.studies_of(options.names)
-    known = {column for name in parts if name in runner.STUDIES for column in runner.STUDIES[name].columns}
-    if options.columns and (whole := [name for name in parts if name in runner.WHOLES]):
+    parts = studies_of(options.names)
+    known = {column for name in parts if name in STUDIES for column in STUDIES[name].columns}
+    if options.columns and (whole := [name for name in parts if name in EXPERIMENTS]):
         raise UserError(f"{whole[0]} is made in one go: leave --columns out.")
     if wrong := [c for c in options.columns if c not in known]:
         raise UserError(f"There is no representation {wrong[0]!r} here; there are: {', '.join(sorted(known))}.")
@@ -97,17 +100,17 @@ def reproduce(words: Sequence[str]) -> int:
         tables = runs / "results"
     if tiny and options.tables:
         refuse_rehearsal(tables)
-    where = Where(options.root, runs, tiny)
+    workspace = Workspace(options.root, runs, tiny)
     until = began + 60 * options.minutes if options.minutes < ReproduceOptions.minutes else math.inf
-    plan = runner.Plan(where, parts, options.seeds, options.columns, options.jobs, until, options.ray, options.gpus)
+    plan = RunPlan(workspace, parts, options.seeds, options.columns, options.jobs, until, options.ray, options.gpus)
     wanted = [("--runs", runs), *([("--out", tables)] if options.tables else [])]
-    wanted += [("--out", kept.beside(plan, tables).where.runs / "cells")] if options.cells else []
+    wanted += [("--out", archive.archive_of(plan, tables).workspace.runs / "cells")] if options.cells else []
     before = in_good_order()
     try:
         with folders(wanted):
-            if options.tables and (unused := kept.adopt(plan, tables)):
+            if options.tables and (unused := archive.restore(plan, tables)):
                 terminal.print(f"{len(unused)} of the cells that are kept cannot be used: {unused[0]}", soft_wrap=True)
-            complete = all(path.exists() for path in runner.every_path(plan))  # then this call costs nothing
+            complete = all(path.exists() for path in every_path(plan))  # then this call costs nothing
             failed = runner.make(plan)
     except Stopped as stopped:
         terminal.print(f"{stopped} Call again to go on.")
@@ -121,18 +124,19 @@ def reproduce(words: Sequence[str]) -> int:
             signal.signal(signal.SIGTERM, before)
     left_alone: list[str] = []
     if options.tables:
-        kept.adopt(plan, tables)  # others may have made some meanwhile
+        archive.restore(plan, tables)  # others may have made some meanwhile
         written, left_alone = write_tables(plan, tables, 0.0 if complete else time.monotonic() - began)
-        if others := kept.keep(plan, tables, options.cells):
+        if others := archive.store(plan, tables, options.cells):
             left_alone.append(f"{len(others)} kept cells are others than the tables' ({others[0]}, for one), and stay.")
-        for line in (*(f"wrote {path}" for path in written), *left_alone):
+        shown = [line for path in written if path.parent == tables for line in (*lines(read_table(path)), "")]
+        for line in (*shown, *(f"wrote {path}" for path in written), *left_alone):
             terminal.print(line, soft_wrap=True)  # it may name a file
     for name in failed:
         terminal.print(f"failed: {name}")
-    if not failed and (left := sum(not path.exists() for path in runner.every_path(plan))):
+    if not failed and (left := sum(not path.exists() for path in every_path(plan))):
         if options.tables:  # of one process among several it means nothing
             terminal.print(f"{left} {'cell is' if left == 1 else 'cells are'} not made yet: call again to go on.")
-        return runner.LEFT
+        return INCOMPLETE
     return 1 if failed else 2 if left_alone else 0
 
 

@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import tyro
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 
 from kcciol import config as configs
+from kcciol.errors import visible
 
 T = TypeVar("T")
-out = Console(highlight=False, markup=False)
 
 
-def parse(options: type[T], command: str, words: Sequence[str], default: T | None = None) -> T:
-    """The options of a command from its words; its own docstring is the help text."""
+class Terminal(Console):
+    """Shows the control characters of names that it prints; those that style its own tables are its own."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """A string is one line, whatever is in it and however long: a path must not be broken where it is piped on."""
+        if all(isinstance(one, str) for one in objects):
+            options.setdefault("soft_wrap", True)
+        super().print(*(visible(one) if isinstance(one, str) else one for one in objects), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            plain = segment.control or segment.text.isprintable()
+            yield segment if plain else segment._replace(text=visible(segment.text, keep="\n"))
+
+
+out = Terminal(highlight=False, markup=False)
+
+
+def parse(options: type[T], command: str, words: Sequence[str], default: T | None = None, more: str = "") -> T:
+    """The options of a command from its words; its own docstring is the help text, and what more there is to say."""
     arguments: dict[str, Any] = {
         "prog": f"kcciol {command}",
         "args": list(words),
-        "description": inspect.getdoc(options),
+        "description": "\n\n".join(filter(None, (inspect.getdoc(options), more))),
     }
     if default is not None:
         arguments["default"] = default
-    parsed: T = tyro.cli(options, **arguments)
+    if all(word.isprintable() for word in words):
+        parsed: T = tyro.cli(options, **arguments)
+        return parsed
+    said = io.StringIO()  # what is said of these words may hold them
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            parsed = tyro.cli(options, **arguments)
+    finally:
+        if said.getvalue():
+            say(said.getvalue().rstrip("\n"))
     return parsed
 
 
@@ -40,7 +70,7 @@ def print_presets() -> None:
 
 def say(line: str) -> None:
     """A line of progress, beside what is piped on."""
-    print(line, file=sys.stderr, flush=True)
+    print(visible(line, keep="\n"), file=sys.stderr, flush=True)
 
 
 def word_after(flag: str, words: Sequence[str]) -> str | None:

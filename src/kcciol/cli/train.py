@@ -13,13 +13,13 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from kcciol import config as configs
-from kcciol import representations
-from kcciol.cli.members import members_in, train_members
+from kcciol.cli.sine_gan import members_in, train_members
 from kcciol.cli.terminal import out, parse, print_presets, word_after
 from kcciol.config import Config
 from kcciol.errors import UserError
-from kcciol.members import member
-from kcciol.values import read_toml
+from kcciol.meta import methods as representations
+from kcciol.paper.presets import member
+from kcciol.serialization import read_toml
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,12 @@ def train(words: Sequence[str]) -> int:
     if words and words[0].startswith("-") and {"-h", "--help"}.isdisjoint(words):
         raise UserError("The preset comes first: kcciol train PRESET [options].")
     if not words or words[0].startswith("-"):
-        out.print("usage: kcciol train PRESET [options]      (kcciol train PRESET --help shows every setting)\n")
+        out.print("usage: kcciol train PRESET [options]      (kcciol train PRESET --help shows every setting)")
+        out.print()
         print_presets()
+        out.print()
         out.print(
-            "\nPRESET may also be a .toml file of the same shape, or the folder of a run. A setting that the file "
+            "PRESET may also be a .toml file of the same shape, or the folder of a run. A setting that the file "
             "leaves out has its own default, not that of a preset. --out says where the run goes, --resume continues "
             "it; of classes, --start begins after a phase of another run."
         )
@@ -74,13 +76,14 @@ def train(words: Sequence[str]) -> int:
     before = start.config.representation
     if method is not None and method != before:
         start = dataclasses.replace(start, config=representations.with_method(start.config, method))
-    options = parse(TrainOptions, f"train {words[0]}", words, start)
+    from kcciol.data import DATASETS, load
+
+    options = parse(TrainOptions, f"train {words[0]}", words, start, f"Data sets: {', '.join(DATASETS)}.")
     representations.check_label(options.config)
     path = options.out
     if path == TrainOptions.out:
         name = Path(options.preset).stem + (f"-{method}" if method not in (None, before) else "")
         path = Path("runs") / f"{name}-seed{options.config.seed}"
-    from kcciol.data import load
     from kcciol.engine.ranks import Ranks
     from kcciol.engine.stop import Stopped
     from kcciol.meta import phases

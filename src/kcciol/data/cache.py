@@ -5,17 +5,17 @@ A cache is a convenience only: one that cannot be read is built anew, one that c
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
-
-from kcciol.atomic import replacing, share
 from kcciol.data.classset import ClassSet
+from kcciol.errors import UserError
+
+if TYPE_CHECKING:  # to list data sets must not wait for torch
+    from torch import Tensor
+
+    from kcciol.files.tensors import Format
 
 FOLDER = ".kcciol-cache"
 
@@ -34,33 +34,37 @@ def cached(root: Path, name: str, fingerprint: str, build: Callable[[], Sets]) -
 
 
 def _read(path: Path) -> Sets | None:
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata()
-            sets = {}
-            for split, names in json.loads(metadata["names"]).items():
-                images, counts = file.get_tensor(f"{split}.images"), file.get_tensor(f"{split}.counts")
-                if metadata[f"{split}.crc32"] != _crc32(images, counts):
-                    return None
-                sets[split] = ClassSet(images, counts, tuple(names))
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, AssertionError):
+    if not path.is_file():
         return None
-    return sets
+    from kcciol.files.tensors import read_tensors
+
+    try:
+        header, tensors = read_tensors(path, _format())
+        return {
+            split: ClassSet(tensors[f"{split}.images"], tensors[f"{split}.counts"], tuple(names))
+            for split, names in header["names"].items()
+        }
+    except (UserError, KeyError, TypeError, AttributeError, AssertionError):
+        return None
 
 
 def _write(path: Path, sets: Sets) -> None:
+    from kcciol.files.tensors import write_tensors
+
     tensors: dict[str, Tensor] = {}
-    metadata = {"names": json.dumps({split: part.names for split, part in sets.items()})}
     for split, part in sets.items():
         tensors |= {f"{split}.images": part.images, f"{split}.counts": part.counts}
-        metadata[f"{split}.crc32"] = _crc32(part.images, part.counts)
     try:
         path.parent.mkdir(exist_ok=True)
-        with replacing(path) as temporary:
-            save_file(tensors, temporary, metadata)
-            share(temporary)
-    except (OSError, SafetensorError):
+        write_tensors(path, _format(), {"names": {split: part.names for split, part in sets.items()}}, tensors)
+    except (OSError, UserError):
         pass  # a root that cannot be written to, or is full
+
+
+def _format() -> Format:
+    from kcciol.files.tensors import Format
+
+    return Format("cache", ())
 
 
 def _remove_stale(path: Path, name: str) -> None:
@@ -71,8 +75,3 @@ def _remove_stale(path: Path, name: str) -> None:
                 other.unlink()
             except OSError:
                 return
-
-
-def _crc32(images: Tensor, counts: Tensor) -> str:
-    # safetensors checks its header, but not its numbers
-    return str(zlib.crc32(images.contiguous().numpy().data, zlib.crc32(counts.numpy().data)))

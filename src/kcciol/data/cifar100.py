@@ -7,6 +7,9 @@ The images of a class are its 500 training images, in the order of the file, the
 
 from __future__ import annotations
 
+import gzip
+import io
+import itertools
 import tarfile
 import zlib
 from dataclasses import dataclass
@@ -19,21 +22,24 @@ import numpy.typing as npt
 from kcciol.config import DataConfig
 from kcciol.data.cache import Sets, cached
 from kcciol.data.classset import ClassSet
-from kcciol.data.files import ClassFiles, DiskFile, fingerprint
+from kcciol.data.dataset import DataSet, Download, no_data
+from kcciol.data.files import Bounded, ClassFiles, DiskFile, fingerprint, open_data, require_size
 from kcciol.data.images import from_pixels
 from kcciol.data.pickles import read_pickle
-from kcciol.errors import UserError
+from kcciol.errors import UserError, visible
 
 FOLDER = "cifar-100-python"
 ARCHIVE = "cifar-100-python.tar.gz"
 PARTS = ("train", "test", "meta")
 SIDE = 32
+MOST_BYTES = 2**28  # of the files together; the official ones have two thirds of that
+MOST_MEMBERS = 100  # of the archive; the official one has five
 
 LAYOUT = "cifar-100-python/{train,test,meta}, the official Python files, or cifar-100-python.tar.gz as it is"
 
 
 @dataclass(frozen=True)
-class Whole:
+class Cifar100Counts:
     """How much a complete copy holds."""
 
     base: int = 70
@@ -43,19 +49,15 @@ class Whole:
     test: int = 100
 
 
-WHOLE = Whole()
+WHOLE = Cifar100Counts()
 
 
-def load(config: DataConfig, whole: Whole = WHOLE) -> tuple[ClassSet, ClassSet]:
+def load(config: DataConfig, whole: Cifar100Counts = WHOLE) -> tuple[ClassSet, ClassSet]:
     """Base and novel classes, all of them. (`whole` is other than CIFAR-100's own in tests only.)"""
     root = Path(config.root)
     where = locate(root)
     if where is None:
-        what = f"has no {FOLDER}" if root.is_dir() else "does not exist"
-        raise UserError(
-            f"The data root {str(root)!r} {what}: run `kcciol data get cifar100 --root {root}`, or set that root or "
-            f"KCCIOL_DATA to a folder that holds {LAYOUT}."
-        )
+        raise no_data(root, FOLDER, "cifar100", LAYOUT)
     files = [where / part for part in PARTS] if where.is_dir() else [where]
     for file in files:
         if not file.exists():
@@ -79,31 +81,42 @@ def locate(root: Path) -> Path | None:
 def _read(where: Path, root: Path) -> dict[str, dict[str, Any]]:
     """What each of the three files holds."""
     again = _again(where, root)
+    if where.is_file():
+        return _read_archive(where, again)
+    values = {}
+    for part in PARTS:
+        with open_data(where / part, again) as file:
+            values[part] = read_pickle(file, visible(where / part), again, MOST_BYTES)
+    return values
+
+
+def _read_archive(where: Path, again: str) -> dict[str, dict[str, Any]]:
+    """The same from the archive, in one pass."""
+    values = {}
     try:
-        if where.is_dir():
-            values = {}
-            for part in PARTS:
-                with (where / part).open("rb") as file:
-                    values[part] = read_pickle(file, str(where / part), again)
-            return values
-        with tarfile.open(where, "r:gz") as archive:
-            return {part: _read_member(archive, f"{FOLDER}/{part}", where, again) for part in PARTS}
+        with (
+            open_data(where, again) as file,
+            gzip.GzipFile(fileobj=file) as unpacked,
+            tarfile.open(fileobj=Bounded(unpacked, MOST_BYTES), mode="r|") as archive,  # type: ignore[call-overload]
+        ):
+            for member in itertools.islice(archive, MOST_MEMBERS):
+                part = member.name.removeprefix(f"{FOLDER}/")
+                found = archive.extractfile(member) if part in PARTS and member.name != part else None
+                if found is not None:
+                    label = f"{visible(where)}/{member.name}"
+                    require_size(label, member.size, MOST_BYTES, again)
+                    values[part] = read_pickle(io.BytesIO(found.read()), label, again, MOST_BYTES)
     except OSError as error:
-        raise UserError(f"{where} cannot be read ({error.strerror or error}): {again}.") from None
+        raise UserError(f"{visible(where)} cannot be read ({error.strerror or error}): {again}.") from None
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise UserError(f"{where} is not a whole tar.gz file ({error}): {again}.") from None
+        raise UserError(f"{visible(where)} is not a whole tar.gz file ({error}): {again}.") from None
+    for part in PARTS:
+        if part not in values:
+            raise UserError(f"{visible(where)} is not all of CIFAR-100: it has no file '{FOLDER}/{part}'; {again}.")
+    return values
 
 
-def _read_member(archive: tarfile.TarFile, name: str, where: Path, again: str) -> dict[str, Any]:
-    member = next((m for m in archive if m.name == name and m.isfile()), None)
-    file = archive.extractfile(member) if member else None
-    if file is None:
-        raise UserError(f"{where} is not all of CIFAR-100: it has no file {name!r}; {again}.")
-    with file:
-        return read_pickle(file, f"{where}/{name}", again)
-
-
-def _build(values: dict[str, dict[str, Any]], whole: Whole, size: int, where: Path, root: Path) -> Sets:
+def _build(values: dict[str, dict[str, Any]], whole: Cifar100Counts, size: int, where: Path, root: Path) -> Sets:
     again = _again(where, root)
     names = _names(values["meta"], whole.base + whole.novel, where, again)
     by_class = []
@@ -157,3 +170,21 @@ def _is_label(label: object) -> bool:
 
 def _again(where: Path, root: Path) -> str:
     return f"delete or move {where.name} and run `kcciol data get cifar100 --root {root}`"
+
+
+DATASET = DataSet(
+    defaults=DataConfig(name="cifar100", size=32, base_classes=0),
+    description="photographs of 100 classes, 600 each, 32x32 in colour: 70 base and 30 novel classes",
+    layout=LAYOUT,
+    load=load,
+    polarity="any",
+    channels=3,
+    base=WHOLE.base,
+    novel=WHOLE.novel,
+    images=WHOLE.train + WHOLE.test,
+    download=Download(
+        "https://www.cs.toronto.edu/~kriz",
+        {ARCHIVE: "eb9058c3a382ffc7106e4002c42a8d85"},
+        there=lambda root, _: locate(root),
+    ),
+)

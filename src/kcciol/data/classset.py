@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
 from kcciol.errors import UserError
+
+if TYPE_CHECKING:  # to list data sets must not wait for torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,16 @@ class ClassSet:
     counts: Tensor  # int64 (class,)
     names: tuple[str, ...]
 
+    @classmethod
+    def of(cls, images: npt.NDArray[np.uint8], counts: Sequence[int], names: Sequence[str]) -> ClassSet:
+        """The set of an array (class, sample, channel, height, width), which becomes its memory."""
+        import torch
+
+        return cls(torch.from_numpy(images), torch.tensor(counts, dtype=torch.int64), tuple(names))
+
     def __post_init__(self) -> None:
+        import torch
+
         assert self.images.dtype == torch.uint8
         assert self.images.ndim == 5
         assert len(self.names) == len(self.counts) == len(self.images)

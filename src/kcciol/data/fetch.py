@@ -6,48 +6,21 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from kcciol.atomic import share
-from kcciol.data import cifar100, mnist, omniglot
+from kcciol.data.dataset import Download
+from kcciol.data.files import open_data
 from kcciol.errors import UserError
-
-OMNIGLOT_URL = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
-OMNIGLOT_MD5 = {
-    "images_background.zip": "68d2efa1b9178cc56df9314c21c6e718",
-    "images_evaluation.zip": "6b91aef0f799c5bb55b94e3f2daec811",
-}
-CIFAR100_URL = "https://www.cs.toronto.edu/~kriz"
-CIFAR100_MD5 = {cifar100.ARCHIVE: "eb9058c3a382ffc7106e4002c42a8d85"}
-MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist"
-MNIST_MD5 = {
-    "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-    "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-    "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-    "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-}
+from kcciol.files import share
 
 
-def fetch_omniglot(root: Path, base_url: str = OMNIGLOT_URL, md5: dict[str, str] = OMNIGLOT_MD5) -> list[str]:
-    """Bring the two official zips into root where they are missing; a line on each for the user.
+def fetch(download: Download, root: Path) -> list[str]:
+    """Bring the files into a root where they are missing; a line on each for the user.
 
-    A folder of the same name counts as there (`check` looks into it). Nothing that exists is overwritten.
+    What was in a file, such as a folder unpacked from an archive, counts as there (`check` looks into it). Nothing that
+    exists is overwritten.
     """
+    folder = root / download.folder
     return [
-        _bring(name, digest, base_url, root, omniglot.locate(root, name.removesuffix(".zip")))
-        for name, digest in md5.items()
-    ]
-
-
-def fetch_cifar100(root: Path, base_url: str = CIFAR100_URL, md5: dict[str, str] = CIFAR100_MD5) -> list[str]:
-    """The same for the official archive."""
-    return [_bring(name, digest, base_url, root, cifar100.locate(root)) for name, digest in md5.items()]
-
-
-def fetch_mnist(root: Path, base_url: str = MNIST_URL, md5: dict[str, str] = MNIST_MD5) -> list[str]:
-    """The same for the four files, into MNIST/raw; one that was unpacked already counts as there."""
-    folder = root / mnist.FOLDERS[0]
-    return [
-        _bring(name, digest, base_url, folder, mnist.locate(root, name.removesuffix(".gz")))
-        for name, digest in md5.items()
+        _bring(name, digest, download.url, folder, download.there(root, name)) for name, digest in download.md5.items()
     ]
 
 
@@ -63,7 +36,7 @@ def _bring(name: str, digest: str, base_url: str, folder: Path, there: Path | No
 
 def _verify(path: Path, digest: str) -> None:
     try:
-        with path.open("rb") as file:
+        with open_data(path) as file:
             found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}): check its rights or move it away.") from None

@@ -1,18 +1,65 @@
-"""Image files, lying in a folder or inside a zip, read the same way."""
+"""Files of a data set, lying in a folder or inside a zip, read the same way; whatever is hostile is refused."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
-from kcciol.errors import UserError
+from kcciol.errors import UserError, visible
+from kcciol.files import regular
+from kcciol.files.regular import open_regular, read_regular, sentence
 
 LITTER = frozenset({"thumbs.db", "desktop.ini"})  # left behind by file browsers, beside the hidden files
+MEND = "mend or remove it"
+
+
+@contextmanager
+def _told(path: Path | str, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{sentence(path, error)}: {remedy}.") from None
+
+
+def open_data(path: Path | str, remedy: str = MEND, limit: int | None = None) -> BufferedReader:
+    """A file of a data set that has at most `limit` bytes, open for reading."""
+    with _told(path, remedy):
+        return open_regular(path, limit)
+
+
+def read_whole(path: Path | str, limit: int, remedy: str = MEND) -> bytes:
+    """All bytes of a file that has at most `limit` of them."""
+    with _told(path, remedy):
+        return read_regular(path, limit)
+
+
+def require_size(name: str, size: int, limit: int, remedy: str) -> None:
+    """Refuse what would unpack to more than it can be."""
+    with _told(name, remedy):
+        regular.require_size(name, size, limit)
+
+
+class Bounded:
+    """A stream that ends in an error after so many bytes, for what unpacks to more than it can be."""
+
+    def __init__(self, stream: IO[bytes] | gzip.GzipFile, limit: int) -> None:
+        self._stream, self._limit = stream, limit
+        self._left = limit
+
+    def read(self, count: int) -> bytes:
+        data = self._stream.read(count)
+        self._left -= len(data)
+        if self._left < 0:
+            raise OSError(f"it unpacks to more than {self._limit} bytes")
+        return data
 
 
 class ImageFile(Protocol):
@@ -26,8 +73,8 @@ class ImageFile(Protocol):
     def stamp(self) -> str:
         """Differs when the file's content does; does not depend on the folder that the file lies in."""
 
-    def read(self) -> bytes:
-        """All bytes; a file that cannot be read is a UserError."""
+    def read(self, limit: int) -> bytes:
+        """All bytes; a file that cannot be read, or has more of them than the limit, is a UserError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +85,16 @@ class DiskFile:
 
     @property
     def label(self) -> str:
-        return self.path
+        return visible(self.path)
 
     @property
     def stamp(self) -> str:
-        try:
-            status = os.stat(self.path)  # noqa: PTH116  (a Path for each of thirty thousand files is slow)
-        except OSError as error:
-            raise UserError(self._unreadable(error)) from None
+        with _told(self.path, MEND):
+            status = regular.status(self.path)
         return f"{os.path.basename(self.path)} {status.st_size} {status.st_mtime_ns}"  # noqa: PTH119
 
-    def read(self) -> bytes:
-        try:
-            with open(self.path, "rb") as file:  # noqa: PTH123
-                return file.read()
-        except OSError as error:
-            raise UserError(self._unreadable(error)) from None
-
-    def _unreadable(self, error: OSError) -> str:
-        return f"The file {self.path} cannot be read ({error.strerror}): mend or remove it."
+    def read(self, limit: int) -> bytes:
+        return read_whole(self.path, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +106,20 @@ class ZipMember:
 
     @property
     def label(self) -> str:
-        return f"{self.archive.filename}/{self.info.filename}"
+        return visible(f"{self.archive.filename}/{self.info.filename}")
 
     @property
     def stamp(self) -> str:
         return f"{self.info.filename} {self.info.file_size} {self.info.CRC}"
 
-    def read(self) -> bytes:
+    def read(self, limit: int) -> bytes:
+        size = self.info.file_size
+        require_size(self.label, size, limit, "get a new copy of the zip")
         try:
-            return self.archive.read(self.info)
+            if self.info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError("a compression that kcciol does not read")  # of the others, pieces have no bound
+            with self.archive.open(self.info) as file:
+                return file.read(size)  # a size must be said: without one, all that is packed comes before it is cut
         except Exception as error:  # zipfile lets through what the decompressors raise
             raise UserError(
                 f"The image {self.label} cannot be read ({error}): the zip is damaged, get a new copy of it."
@@ -85,7 +128,7 @@ class ZipMember:
 
 def folders(where: Path) -> list[str]:
     """The names of the folders in a folder, sorted, hidden ones left out."""
-    return sorted(e.name for e in _entries(where) if e.is_dir())
+    return sorted(name for name, is_folder in _entries(where) if is_folder)
 
 
 def plain_files(where: Path) -> list[str]:
@@ -93,17 +136,25 @@ def plain_files(where: Path) -> list[str]:
 
     A broken link counts as a file: reading it then fails with its name, where leaving it out would hide it.
     """
-    return sorted(e.name for e in _entries(where) if not e.is_dir() and e.name.lower() not in LITTER)
+    return sorted(name for name, is_folder in _entries(where) if not is_folder and name.lower() not in LITTER)
 
 
-def _entries(where: Path) -> Iterator[os.DirEntry[str]]:
+def _entries(where: Path) -> list[tuple[str, bool]]:
+    """Name, and whether it is a folder."""
     try:
         with os.scandir(where) as entries:
-            yield from (e for e in entries if not e.name.startswith("."))
+            return [(e.name, _is_folder(e)) for e in entries if not e.name.startswith(".")]
     except OSError as error:
         raise UserError(
-            f"The folder {where} cannot be read ({error.strerror}): check the path and its rights."
+            f"The folder {visible(where)} cannot be read ({error.strerror}): check the path and its rights."
         ) from None
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 @dataclass(frozen=True)

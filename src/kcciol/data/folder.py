@@ -10,13 +10,14 @@ from pathlib import Path
 
 from kcciol.config import DataConfig
 from kcciol.data.classset import ClassSet
+from kcciol.data.dataset import DataSet
 from kcciol.data.files import ClassFiles, DiskFile, folders, plain_files
 from kcciol.data.images import Mode, is_grey, read_classes
-from kcciol.errors import UserError
+from kcciol.errors import UserError, visible
 
 LAYOUT = (
     "base/CLASS/* and novel/CLASS/*, or CLASS/* with data.novel_classes saying how many of the classes, "
-    "the last by name, are novel; any image files that Pillow reads"
+    "the last by name, are novel; image files of any usual format"
 )
 
 
@@ -36,17 +37,19 @@ def load(config: DataConfig) -> tuple[ClassSet, ClassSet]:
 def _classes(where: Path) -> list[ClassFiles]:
     names = folders(where)
     if not names:
-        raise UserError(f"The folder {where} has no classes: put one folder with images into it for each class.")
+        raise UserError(
+            f"The folder {visible(where)} has no classes: put one folder with images into it for each class."
+        )
     return [ClassFiles(name, _images(where / name)) for name in names]
 
 
 def _images(where: Path) -> list[DiskFile]:
     inner = folders(where)
     if inner:
-        raise UserError(f"The class folder {where} holds a folder, {inner[0]!r}: put images only into it.")
+        raise UserError(f"The class folder {visible(where)} holds a folder, {inner[0]!r}: put images only into it.")
     files = [DiskFile(str(where / name)) for name in plain_files(where)]
     if not files:
-        raise UserError(f"The class folder {where} is empty: put images into it or remove it.")
+        raise UserError(f"The class folder {visible(where)} is empty: put images into it or remove it.")
     return files
 
 
@@ -67,3 +70,16 @@ def _divide(classes: list[ClassFiles], novel: int) -> tuple[list[ClassFiles], li
 def _mode(classes: list[ClassFiles]) -> Mode:
     grey = all(is_grey(file) for c in classes for file in c.files)
     return "L" if grey else "RGB"
+
+
+DATASET = DataSet(
+    defaults=DataConfig(name="folder", base_classes=0),
+    description="images of your own, one folder for each class",
+    layout=LAYOUT,
+    load=load,
+    polarity="any",
+    channels=None,
+    base=None,
+    novel=None,
+    images=None,
+)

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from kcciol.config import DataConfig
 from kcciol.data.classset import ClassSet
+from kcciol.data.dataset import DataSet
 from kcciol.errors import UserError
 
 Floats = npt.NDArray[np.float32]
@@ -51,9 +51,8 @@ def load(config: DataConfig) -> tuple[ClassSet, ClassSet]:
 
 
 def _classset(ids: range, config: DataConfig) -> ClassSet:
-    images = torch.from_numpy(glyphs(ids, range(config.samples), config.size, config.seed))[:, :, None]
-    counts = torch.full((len(ids),), config.samples)
-    return ClassSet(images, counts, tuple(f"glyph {i}" for i in ids))
+    images = glyphs(ids, range(config.samples), config.size, config.seed)[:, :, None]
+    return ClassSet.of(images, [config.samples] * len(ids), [f"glyph {i}" for i in ids])
 
 
 def draw(class_id: int, sample_id: int, seed: int, size: int) -> npt.NDArray[np.uint8]:
@@ -81,10 +80,9 @@ def glyphs(classes: Sequence[int], samples: Sequence[int], size: int, seed: int)
 
 def _uniform(seed: int, class_id: int, stream: int, count: int) -> Floats:
     """Numbers in [0, 1) that belong to (seed, class, stream): stream 0 is the class's shape, s + 1 its sample s."""
-    key = np.array([seed % 2**64, class_id], np.uint64)
-    counter = np.array([0, stream, 0, 0], np.uint64)
-    # Raw bits, as numpy promises their stability, but not that of the distributions made from them.
-    raw = np.random.Philox(key=key, counter=counter).random_raw(count)
+    from kcciol.random import philox  # here, because it needs torch, which a list of data sets need not wait for
+
+    raw = philox([seed % 2**64, class_id], [0, stream, 0, 0]).random_raw(count)
     return ((raw >> np.uint64(40)) * 2.0**-24).astype(np.float32)
 
 
@@ -201,3 +199,16 @@ def _squared_distance(start: Floats, end: Floats, centres: Floats) -> Floats:
     across += down
     squared: Floats = across
     return squared
+
+
+DATASET = DataSet(
+    defaults=DataConfig(name="glyphs", size=28, base_classes=300, novel_classes=100),
+    description="invented characters that kcciol draws itself, any number of classes",
+    layout="nothing: no files are needed",
+    load=load,
+    polarity="dark on light",
+    channels=1,
+    base=None,
+    novel=None,
+    images=None,
+)

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from kcciol.data.classset import ClassSet
-from kcciol.data.files import ClassFiles, ImageFile
+from kcciol.data.files import ClassFiles, DiskFile, ImageFile
 from kcciol.errors import UserError
 
 Mode = Literal["L", "RGB"]
 
 GREY = frozenset({"1", "L", "LA", "I", "I;16", "I;16L", "I;16B", "I;16N"})  # Pillow's modes without colour
 
+FORMATS = ("AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "PCX", "PNG", "PPM", "TGA", "TIFF", "WEBP")
+"""Those that decode within their size. Others start programs (EPS) or hold images of another size (ICO, ICNS)."""
+
+MAX_PIXELS = 50_000_000
+MOST_PIXELS = 178_000_000  # Pillow's own limit, whatever is set
+
 TINY = 4096  # bytes
+
+
+def max_pixels() -> int:
+    """Pixels that an image may have: what the environment variable KCCIOL_MAX_PIXELS says, else 50 million."""
+    said = os.environ.get("KCCIOL_MAX_PIXELS") or str(MAX_PIXELS)
+    if not (said.isascii() and said.isdigit() and 1 <= len(said) < 10 and 1 <= int(said) <= MOST_PIXELS):
+        raise UserError(f"KCCIOL_MAX_PIXELS is {said!r}, but must be a number between 1 and {MOST_PIXELS}.")
+    return int(said)
+
+
+def max_bytes() -> int:
+    """Bytes that a file may have, so that it is not read for nothing: what the pixels take, and as much beside them."""
+    return 8 * max_pixels() + 2**20
 
 
 def read_classes(classes: Sequence[ClassFiles], size: int, mode: Mode) -> ClassSet:
@@ -32,7 +53,7 @@ def read_classes(classes: Sequence[ClassFiles], size: int, mode: Mode) -> ClassS
 
     def fill(i: int) -> None:
         for k, file in enumerate(classes[i].files):
-            images[i, k] = decode(file, size, mode)
+            images[i, k] = read_image(file, mode, size)
 
     with ThreadPoolExecutor(_workers(classes)) as pool:
         try:
@@ -41,7 +62,7 @@ def read_classes(classes: Sequence[ClassFiles], size: int, mode: Mode) -> ClassS
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)  # else the error waits for all other classes
             raise
-    return ClassSet(torch.from_numpy(images), torch.tensor(counts, dtype=torch.int64), tuple(c.name for c in classes))
+    return ClassSet.of(images, counts, [c.name for c in classes])
 
 
 def from_pixels(names: Sequence[str], classes: Sequence[npt.NDArray[np.uint8]], size: int) -> ClassSet:
@@ -50,11 +71,11 @@ def from_pixels(names: Sequence[str], classes: Sequence[npt.NDArray[np.uint8]], 
     images = np.zeros((len(classes), max(counts, default=0), classes[0].shape[3], size, size), np.uint8)
     for i, pixels in enumerate(classes):
         images[i, : len(pixels)] = _resized(pixels, size).transpose(0, 3, 1, 2)
-    return ClassSet(torch.from_numpy(images), torch.tensor(counts, dtype=torch.int64), tuple(names))
+    return ClassSet.of(images, counts, names)
 
 
 def _resized(pixels: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
-    """(sample, height, width, channel) -> (sample, size, size, channel), resampled as `decode` does."""
+    """(sample, height, width, channel) -> (sample, size, size, channel), resampled as `read_image` does."""
     if pixels.shape[1:3] == (size, size):
         return pixels  # Pillow would copy each and change nothing
     out = np.empty((len(pixels), size, size, pixels.shape[3]), np.uint8)
@@ -70,32 +91,73 @@ def _workers(classes: Sequence[ClassFiles]) -> int:
 
     On tiny images that work is so short that passing the lock around costs more than it gains (measured on Omniglot).
     """
-    tiny = not classes or len(classes[0].files[0].read()) < TINY
+    tiny = not classes or len(classes[0].files[0].read(max_bytes())) < TINY
     return 1 if tiny else min(8, os.cpu_count() or 1)
 
 
-def decode(file: ImageFile, size: int, mode: Mode) -> npt.NDArray[np.uint8]:
-    """One image as (channel, size, size); transparent parts are white, as paper is."""
-    data = file.read()
+def read_image(
+    source: ImageFile | Path | str | bytes | Image.Image, mode: Mode, size: int | None = None
+) -> npt.NDArray[np.uint8]:
+    """One image as (channel, height, width), upright, eight bits a channel; transparent parts are white, as paper is.
+
+    source: a path, what is in a file, or an image of Pillow's. size: the side that it is brought to; None leaves it as
+    large as it is. Of many frames, the first.
+    """
+    most = max_pixels()
+    label, data = ("the image", b"") if isinstance(source, Image.Image) else _contents(source)
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with nullcontext(source) if isinstance(source, Image.Image) else _opened(data) as image:
+            _require_few(image, most)
             image.load()
-            pixels = np.asarray(_flat(image, mode).resize((size, size), Image.Resampling.BILINEAR))
+            return _pixels(image, mode, size)
     except MemoryError:
         raise
     except Exception as error:  # Pillow's plugins raise what they like: OSError, SyntaxError, struct.error, ...
-        raise UserError(_undecodable(file, error)) from None
-    return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
+        raise UserError(_undecodable(label, error)) from None
+
+
+def _opened(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data), formats=_formats())
 
 
 def is_grey(file: ImageFile) -> bool:
     """Whether the image has no colour channels, judged by its header."""
-    data = file.read()
+    label, data = _contents(file)
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with _opened(data) as image:
             return image.mode in GREY
     except Exception as error:
-        raise UserError(_undecodable(file, error)) from None
+        raise UserError(_undecodable(label, error)) from None
+
+
+def _contents(source: ImageFile | Path | str | bytes) -> tuple[str, bytes]:
+    """What to call it in messages, and its bytes."""
+    if isinstance(source, bytes):
+        return "the image", source
+    file = DiskFile(str(source)) if isinstance(source, (Path, str)) else source
+    return f"the file {file.label}", file.read(max_bytes())
+
+
+@functools.cache
+def _formats() -> list[str]:
+    """Pillow refuses to be asked for a format that it was built without."""
+    Image.init()
+    return [name for name in FORMATS if name in Image.OPEN]
+
+
+def _require_few(image: Image.Image, most: int) -> None:
+    width, height = image.size
+    if width * height > most:
+        raise ValueError(
+            f"{width} x {height} pixels are more than {most}, which the environment variable KCCIOL_MAX_PIXELS can "
+            "change"
+        )
+
+
+def _pixels(image: Image.Image, mode: Mode, size: int | None) -> npt.NDArray[np.uint8]:
+    flat = _flat(image, mode)
+    pixels = np.asarray(flat if size is None else flat.resize((size, size), Image.Resampling.BILINEAR))
+    return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
 
 
 def _flat(image: Image.Image, mode: Mode) -> Image.Image:
@@ -113,7 +175,8 @@ def _flat(image: Image.Image, mode: Mode) -> Image.Image:
     return image.convert(mode)
 
 
-def _undecodable(file: ImageFile, error: Exception) -> str:
+def _undecodable(label: str, error: Exception) -> str:
     # Pillow's message for "no image at all" names an object in memory, which helps nobody.
-    reason = "no image format that Pillow knows" if isinstance(error, UnidentifiedImageError) else str(error)
-    return f"The file {file.label} does not decode as an image ({reason}): replace or remove it."
+    known = f"no image of a format that kcciol reads: {', '.join(_formats())}"
+    reason = known if isinstance(error, UnidentifiedImageError) else str(error)
+    return f"{label[0].upper()}{label[1:]} does not decode as an image ({reason}): replace or remove it."

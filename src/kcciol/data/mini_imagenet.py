@@ -8,6 +8,7 @@ of them, or of their file names. A copy with fewer than 600 images of a class is
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,11 @@ import numpy as np
 from kcciol.config import DataConfig
 from kcciol.data.cache import Sets, cached
 from kcciol.data.classset import ClassSet
-from kcciol.data.files import ClassFiles, DiskFile, fingerprint, folders, plain_files
+from kcciol.data.dataset import DataSet
+from kcciol.data.files import ClassFiles, DiskFile, fingerprint, folders, open_data, plain_files, read_whole
 from kcciol.data.images import from_pixels, read_classes
 from kcciol.data.pickles import read_pickle
-from kcciol.errors import UserError
+from kcciol.errors import UserError, visible
 
 FOLDER = "mini-imagenet"
 IMAGES = ("jpg", "jpeg", "png")
@@ -29,25 +31,30 @@ LAYOUT = (
     "mini-imagenet/{train,test}/CLASS/*.jpg; or mini-imagenet/{train,test}.csv, with the columns filename and label, "
     "and mini-imagenet/images/*.jpg; or mini-imagenet-cache-{train,test}.pkl, in mini-imagenet/ or in the root itself"
 )
+MOST_BYTES = 2**31  # of a pickle; that of the base classes has 813 million
+MOST_CSV_BYTES = 2**23  # a file and its class for each of 38,400 images take 1.2 million
 MEND = "mend the file or put a whole copy in its place (mini-ImageNet cannot be downloaded by kcciol)"
 
 
 @dataclass(frozen=True)
-class Split:
+class MiniImagenetPart:
     """One part of the split, and how many classes a complete copy of it holds."""
 
     name: str
     classes: int
 
 
-TRAIN = Split("train", 64)
-TEST = Split("test", 20)
+TRAIN = MiniImagenetPart("train", 64)
+TEST = MiniImagenetPart("test", 20)
 
 Reader = Callable[[int], ClassSet]  # from a size
-Prepare = Callable[[Path, Split], tuple[list[ClassFiles], Reader]]  # files to know a change by; how to read them
+# files to know a change by; how to read them
+Prepare = Callable[[Path, MiniImagenetPart], tuple[list[ClassFiles], Reader]]
 
 
-def load(config: DataConfig, base: Split = TRAIN, novel: Split = TEST) -> tuple[ClassSet, ClassSet]:
+def load(
+    config: DataConfig, base: MiniImagenetPart = TRAIN, novel: MiniImagenetPart = TEST
+) -> tuple[ClassSet, ClassSet]:
     """Base and novel classes, all of them. (`base` and `novel` are other than the split's own in tests only.)"""
     root = Path(config.root)
     prepare, where = _layout(root, base, novel)
@@ -63,7 +70,7 @@ def load(config: DataConfig, base: Split = TRAIN, novel: Split = TEST) -> tuple[
     return sets["base"], sets["novel"]
 
 
-def _layout(root: Path, base: Split, novel: Split) -> tuple[Prepare, Path]:
+def _layout(root: Path, base: MiniImagenetPart, novel: MiniImagenetPart) -> tuple[Prepare, Path]:
     """How to read what is there: the first layout that has both splits."""
     inner = root / FOLDER
     layouts: list[tuple[Prepare, Path, Callable[[Path, str], Path]]] = [
@@ -102,13 +109,13 @@ def _pickle(where: Path, split: str) -> Path:
 # --- image files ----------------------------------------------------------------------------------------------------
 
 
-def _from_folders(where: Path, split: Split) -> tuple[list[ClassFiles], Reader]:
+def _from_folders(where: Path, split: MiniImagenetPart) -> tuple[list[ClassFiles], Reader]:
     place = _folder(where, split.name)
     found = {name: [place / name / file for file in _image_names(place / name)] for name in folders(place)}
     return _from_files(found, place, split)
 
 
-def _from_csv(where: Path, split: Split) -> tuple[list[ClassFiles], Reader]:
+def _from_csv(where: Path, split: MiniImagenetPart) -> tuple[list[ClassFiles], Reader]:
     path = _csv(where, split.name)
     found: dict[str, list[Path]] = {}
     for file, name in _lines(path):
@@ -116,7 +123,7 @@ def _from_csv(where: Path, split: Split) -> tuple[list[ClassFiles], Reader]:
     return _from_files(found, path, split)
 
 
-def _from_files(found: dict[str, list[Path]], where: Path, split: Split) -> tuple[list[ClassFiles], Reader]:
+def _from_files(found: dict[str, list[Path]], where: Path, split: MiniImagenetPart) -> tuple[list[ClassFiles], Reader]:
     classes = [ClassFiles(name, [DiskFile(str(file)) for file in found[name]]) for name in sorted(found)]
     _require_complete({c.name: len(c.files) for c in classes}, where, split)
     return classes, lambda size: read_classes(classes, size, "RGB")
@@ -128,11 +135,11 @@ def _image_names(where: Path) -> list[str]:
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """File and class of each line after the first, which names the columns."""
+    data = read_whole(path, MOST_CSV_BYTES, MEND)
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read as csv ({error}): {MEND}.") from None
+        rows = list(csv.reader(io.StringIO(data.decode("utf-8"), newline="")))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{visible(path)} cannot be read as csv ({error}): {MEND}.") from None
     if not rows or rows[0][:2] != ["filename", "label"]:
         raise UserError(f"The first line of {path} is not 'filename,label': {MEND}.")
     for number, row in enumerate(rows[1:], 2):
@@ -145,18 +152,15 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 # --- pickles --------------------------------------------------------------------------------------------------------
 
 
-def _from_pickle(where: Path, split: Split) -> tuple[list[ClassFiles], Reader]:
+def _from_pickle(where: Path, split: MiniImagenetPart) -> tuple[list[ClassFiles], Reader]:
     path = _pickle(where, split.name)
     return [ClassFiles(split.name, [DiskFile(str(path))])], lambda size: _read_pickle(path, split, size)
 
 
-def _read_pickle(path: Path, split: Split, size: int) -> ClassSet:
+def _read_pickle(path: Path, split: MiniImagenetPart, size: int) -> ClassSet:
     """image_data (N, height, width, 3) and class_dict, which has the list of its images for each class."""
-    try:
-        with path.open("rb") as file:
-            values = read_pickle(file, str(path), MEND)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}): {MEND}.") from None
+    with open_data(path, MEND) as file:
+        values = read_pickle(file, visible(path), MEND, MOST_BYTES)
     pixels, lists = values.get("image_data"), values.get("class_dict")
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3:
         raise UserError(f"{path} has no array 'image_data' of colour images as bytes: {MEND}.")
@@ -172,7 +176,7 @@ def _read_pickle(path: Path, split: Split, size: int) -> ClassSet:
     return from_pixels(list(found), [pixels[numbers] for numbers in found.values()], size)
 
 
-def _require_complete(counts: dict[str, int], where: Path, split: Split) -> None:
+def _require_complete(counts: dict[str, int], where: Path, split: MiniImagenetPart) -> None:
     """Refuse a class without images and a number of classes other than the split's."""
     for name, count in counts.items():
         if count == 0:
@@ -182,3 +186,18 @@ def _require_complete(counts: dict[str, int], where: Path, split: Split) -> None
             f"{where} is not mini-ImageNet's split {split.name!r}: it has {len(counts)} classes in place of "
             f"{split.classes}; put all of them there."
         )
+
+
+DATASET = DataSet(
+    defaults=DataConfig(name="mini-imagenet", size=84, base_classes=0),
+    description="photographs of 84 classes, 600 each, 84x84 in colour: 64 base and 20 novel classes",
+    layout=LAYOUT,
+    load=load,
+    polarity="any",
+    channels=3,
+    base=TRAIN.classes,
+    novel=TEST.classes,
+    images=600,
+    batch=128,
+    sparsity=0.3,
+)

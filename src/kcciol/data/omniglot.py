@@ -14,11 +14,22 @@ from pathlib import Path
 from kcciol.config import DataConfig
 from kcciol.data.cache import Sets, cached
 from kcciol.data.classset import ClassSet
-from kcciol.data.files import ClassFiles, DiskFile, ImageFile, ZipMember, fingerprint, folders, plain_files
+from kcciol.data.dataset import DataSet, Download, no_data
+from kcciol.data.files import (
+    ClassFiles,
+    DiskFile,
+    ImageFile,
+    ZipMember,
+    fingerprint,
+    folders,
+    open_data,
+    plain_files,
+)
 from kcciol.data.images import read_classes
-from kcciol.errors import UserError
+from kcciol.errors import UserError, visible
 
 FOLDER = "omniglot-py"
+MOST_BYTES = 2**26  # of a zip; the official ones have a sixth of that
 
 LAYOUT = (
     "omniglot-py/images_{background,evaluation}/ALPHABET/CHARACTER/*.png or the two official zips, "
@@ -27,7 +38,7 @@ LAYOUT = (
 
 
 @dataclass(frozen=True)
-class Split:
+class OmniglotHalf:
     """One of the two halves, and how much a complete copy of it holds."""
 
     name: str
@@ -35,11 +46,13 @@ class Split:
     drawers: int = 20
 
 
-BACKGROUND = Split("images_background", 964)
-EVALUATION = Split("images_evaluation", 659)
+BACKGROUND = OmniglotHalf("images_background", 964)
+EVALUATION = OmniglotHalf("images_evaluation", 659)
 
 
-def load(config: DataConfig, base: Split = BACKGROUND, novel: Split = EVALUATION) -> tuple[ClassSet, ClassSet]:
+def load(
+    config: DataConfig, base: OmniglotHalf = BACKGROUND, novel: OmniglotHalf = EVALUATION
+) -> tuple[ClassSet, ClassSet]:
     """Base and novel classes, all of them. (`base` and `novel` are other than Omniglot's own in tests only.)"""
     root = Path(config.root)
     with ExitStack() as stack:
@@ -65,15 +78,11 @@ def locate(root: Path, split: str) -> Path | None:
     return None
 
 
-def _list(root: Path, split: Split, stack: ExitStack) -> list[ClassFiles]:
+def _list(root: Path, split: OmniglotHalf, stack: ExitStack) -> list[ClassFiles]:
     """The split's characters and their files, complete or refused."""
     path = locate(root, split.name)
     if path is None:
-        what = f"has no {split.name}" if root.is_dir() else "does not exist"
-        raise UserError(
-            f"The data root {str(root)!r} {what}: run `kcciol data get omniglot --root {root}`, or set that root or "
-            f"KCCIOL_DATA to a folder that holds {LAYOUT}."
-        )
+        raise no_data(root, split.name, "omniglot", LAYOUT)
     found = _in_folder(path) if path.is_dir() else _in_zip(path, split.name, root, stack)
     classes = [ClassFiles("/".join(key), found[key]) for key in sorted(found)]
     _require_complete(classes, split, path, root)
@@ -96,7 +105,8 @@ def _in_folder(path: Path) -> dict[tuple[str, str], list[ImageFile]]:
 def _in_zip(path: Path, split: str, root: Path, stack: ExitStack) -> dict[tuple[str, str], list[ImageFile]]:
     """The same for members SPLIT/ALPHABET/CHARACTER/FILE.png of a zip, which stays open as long as the stack."""
     try:
-        archive = stack.enter_context(zipfile.ZipFile(path))
+        file = stack.enter_context(open_data(path, _again(root), MOST_BYTES))
+        archive = stack.enter_context(zipfile.ZipFile(file))
     except (zipfile.BadZipFile, OSError) as error:
         raise UserError(f"{path} is not a whole zip file ({error}): {_again(root)}.") from None
     found: dict[tuple[str, str], list[ImageFile]] = {}
@@ -107,12 +117,12 @@ def _in_zip(path: Path, split: str, root: Path, stack: ExitStack) -> dict[tuple[
     return found
 
 
-def _require_complete(classes: list[ClassFiles], split: Split, path: Path, root: Path) -> None:
+def _require_complete(classes: list[ClassFiles], split: OmniglotHalf, path: Path, root: Path) -> None:
     for c in classes:
         if len(c.files) != split.drawers:
             raise UserError(
-                f"{path} is not all of Omniglot: {c.name} has {len(c.files)} images in place of {split.drawers}; "
-                f"{_again(root)}."
+                f"{path} is not all of Omniglot: {visible(c.name)} has {len(c.files)} images in place of "
+                f"{split.drawers}; {_again(root)}."
             )
     if len(classes) != split.characters:
         raise UserError(
@@ -123,3 +133,24 @@ def _require_complete(classes: list[ClassFiles], split: Split, path: Path, root:
 
 def _again(root: Path) -> str:
     return f"delete or move it and run `kcciol data get omniglot --root {root}`"
+
+
+DATASET = DataSet(
+    defaults=DataConfig(name="omniglot"),
+    description="1623 characters of 50 alphabets, 20 drawings each: 964 base and 659 novel classes",
+    layout=LAYOUT,
+    load=load,
+    polarity="dark on light",
+    channels=1,
+    base=BACKGROUND.characters,
+    novel=EVALUATION.characters,
+    images=20,
+    download=Download(
+        "https://raw.githubusercontent.com/brendenlake/omniglot/master/python",
+        {
+            "images_background.zip": "68d2efa1b9178cc56df9314c21c6e718",
+            "images_evaluation.zip": "6b91aef0f799c5bb55b94e3f2daec811",
+        },
+        there=lambda root, name: locate(root, name.removesuffix(".zip")),
+    ),
+)

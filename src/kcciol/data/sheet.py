@@ -6,9 +6,9 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from kcciol.atomic import replacing
 from kcciol.data.classset import ClassSet
 from kcciol.errors import UserError
+from kcciol.files import replacing
 
 GAP = 2  # pixels between images
 MARGIN = 160  # width of the names

@@ -60,13 +60,24 @@ def _commit() -> str | None:
     """
     if named := os.environ.get("KCCIOL_COMMIT"):
         return named
-    folder = Path(__file__).parent
-    if not any((parent / ".git").exists() for parent in folder.parents):
+    return commit_of(Path(kcciol.__file__).parent)
+
+
+def commit_of(package: Path) -> str | None:
+    """The commit of the repository that a package belongs to, marked when anything that git follows has changed there,
+    or the package has files that git does not follow; none when it belongs to none."""
+    if not any((parent / ".git").exists() for parent in package.parents):
         return None
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(package), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
     try:
-        options: dict[str, Any] = {"cwd": folder, "capture_output": True, "text": True, "check": True, "timeout": 10}
-        commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], **options).stdout.strip()
-        changed = subprocess.run(["git", "status", "--porcelain", "--", "."], **options).stdout.strip()
+        if not git("ls-files", "."):  # it was installed within somebody else's repository
+            return None
+        commit = git("rev-parse", "--short=12", "HEAD")
+        changed = git("status", "--porcelain", "--untracked-files=no") or git("status", "--porcelain", "--", ".")
     except (OSError, subprocess.SubprocessError):
         return None
-    return f"{commit}+changes" if changed else str(commit)
+    return f"{commit}+changes" if changed else commit

@@ -5,23 +5,27 @@ record.json              command, versions, hardware
 metrics.jsonl            a line every engine.log_every steps
 checkpoint.safetensors   where to resume
 phase1.safetensors ...   the representation after each phase
+data-root                where the data lay on this machine, for `kcciol evaluate`; not to be shared
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kcciol.atomic import held, replacing, write_json
 from kcciol.config import Config, read
 from kcciol.engine.checkpoint import Checkpoint, Unusable, load
 from kcciol.engine.record import record
 from kcciol.engine.tensorboard import scalar_writer
 from kcciol.errors import Busy, UserError
-from kcciol.values import to_dict, to_toml
+from kcciol.files import append_json, held, parse_json, read_bytes, read_text, replacing, sweep, write_json, write_text
+from kcciol.serialization import to_dict, to_toml
+
+LONGEST_PATH = 2**16  # bytes
 
 
 class RunFolder:
@@ -31,6 +35,7 @@ class RunFolder:
         self.config = path / "config.toml"
         self.checkpoint = path / "checkpoint.safetensors"
         self.metrics = path / "metrics.jsonl"
+        self.root = path / "data-root"
 
     def phase(self, number: int) -> Path:
         return self.path / f"phase{number}.safetensors"
@@ -51,8 +56,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.path / "record.json", record())
             start.save(self.checkpoint)
-            with replacing(self.config) as beside:
-                beside.write_text(to_toml(config), encoding="utf-8")
+            write_text(self.config, to_toml(config))
 
     def reopen(self, config: Config) -> Checkpoint:
         """An existing run, to be continued with the same config; where the data lie and what computes may change."""
@@ -65,8 +69,6 @@ class RunFolder:
         self._compare(began, config, f"The run in {self.path} was started")
         at = load(self.checkpoint)
         self._compare(at.config, config, f"The checkpoint {self.checkpoint} was made")
-        if at.step and "adam.m" not in at.tensors:
-            raise Unusable(f"The file {self.checkpoint} is a representation, not a checkpoint: use it by --start.")
         return at
 
     @staticmethod
@@ -84,6 +86,19 @@ class RunFolder:
                         "same settings (kcciol train FOLDER --resume takes the run's own), or choose another folder."
                     )
 
+    def remember_root(self, root: Path) -> None:
+        """Keep where the data lie, so that they are found from any folder; in no file that is given to others."""
+        if self.writes and root.is_dir():
+            with replacing(self.root) as part:
+                part.write_bytes(os.fsencode(root.resolve()))
+
+    def remembered_root(self) -> str:
+        """Where the data lay in training; empty where that is not known, or they are gone."""
+        if not self.root.exists():
+            return ""
+        root = os.fsdecode(read_bytes(self.root, "file", largest=LONGEST_PATH))
+        return root if Path(root).is_dir() else ""
+
     def save(self, path: Path, state: Checkpoint) -> None:
         """Write a state into one of the run's files."""
         if self.writes:
@@ -98,12 +113,18 @@ class RunFolder:
         with held(self.path / ".lock") as mine:
             if not mine:
                 raise Busy(f"Another process is training in {self.path}: wait for it, or stop it.")
+            sweep(self.path)
             yield
 
     def rewind_metrics(self, phase: int, step: int) -> None:
         """Drop the lines written after the checkpoint that is resumed from."""
         if self.writes:
             rewind(self.metrics, phase, step)
+
+    def add_metrics(self, line: dict[str, Any]) -> None:
+        """Write one more line of metrics."""
+        if self.writes:
+            append_json(self.metrics, line)
 
     def logger(self, tensorboard: bool, before: int) -> Callable[[int, int, dict[str, float]], None]:
         """A function that writes a line of metrics for (phase, step), and TensorBoard's events when asked.
@@ -114,11 +135,8 @@ class RunFolder:
 
         def log(phase: int, step: int, values: dict[str, float]) -> None:
             nonlocal write
-            if not self.writes:
-                return
-            with self.metrics.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"phase": phase, "step": step, **values}) + "\n")
-            if tensorboard:
+            self.add_metrics({"phase": phase, "step": step, **values})
+            if tensorboard and self.writes:
                 write = write or scalar_writer(self.path, before + step)
                 write(values, before + step)
 
@@ -137,16 +155,15 @@ def writable(path: Path) -> Iterator[None]:
 def rewind(metrics: Path, phase: int, step: int) -> None:
     """Drop the lines of a file of metrics that were written after a step."""
     if metrics.exists():
-        lines = metrics.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_text(metrics, errors="replace").splitlines()
         kept = [line for line in map(_parsed, lines) if line and (line["phase"], line["step"]) <= (phase, step)]
-        with replacing(metrics) as beside:
-            beside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        write_text(metrics, "".join(json.dumps(line) + "\n" for line in kept))
 
 
 def _parsed(line: str) -> dict[str, Any] | None:
     """A line of metrics; none when it is half a line, or something else."""
     try:
-        value = json.loads(line)
+        value = parse_json(line)
     except ValueError:
         return None
-    return value if isinstance(value, dict) and {"phase", "step"} <= value.keys() else None
+    return value if isinstance(value, dict) and all(type(value.get(key)) is int for key in ("phase", "step")) else None

@@ -1,85 +1,49 @@
-"""One rule for the settings of all learners: the best on streams of held-out base classes, fixed for all lengths."""
+"""One choice of settings for every learner: those of a grid that do best on trajectories which are not reported.
+
+Only the rule "leaky" looks at held-out images of novel classes.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from kcciol.config import EvaluationConfig
+from kcciol.data.examples import Examples
 from kcciol.errors import UserError
-from kcciol.evaluation.continual import Course, Plan, run, streams_of
-from kcciol.evaluation.learning import budget
-from kcciol.evaluation.stream import Purpose, draw
+from kcciol.evaluation.selection import Selection, never_held_out, redrawn
+from kcciol.evaluation.stream import Order, Purpose, Schedule, draw, draw_filled
+from kcciol.evaluation.trace import MakeCopies, Streams, run_copies
 from kcciol.learners import learner_type
-from kcciol.learners.learner import Learner, Settings
-from kcciol.learners.model import Model
+from kcciol.learners.base import Settings
+from kcciol.learners.grid import Grid
 
-RATES = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
-# What is tried: half decades of the rate, the reserve, and one or two settings of the method's own.
-GRIDS: dict[str, dict[str, Sequence[Any]]] = {
-    "online": {"rate": RATES, "reserve": (0, 100)},
-    "approx-iid": {"rate": RATES, "reserve": (0, 100)},
-    "ewc": {"rate": RATES, "strength": (1e-3, 0.1, 10.0, 1e3, 1e5), "reserve": (0, 100)},
-    "er": {"rate": RATES, "reserve": (0, 100)},
-    "mer": {"rate": RATES[1:], "across": (0.03, 0.1, 0.3, 1.0), "reserve": (0, 100)},
-    "der": {"rate": RATES, "alpha": (1e-3, 0.01, 0.1, 1.0), "weighting": ("joint", "additive"), "reserve": (0, 100)},
-    "der++": {"rate": RATES, "alpha": (0.01, 0.1), "beta": (1.0, 10.0), "reserve": (0, 100)},
-    "hal": {"rate": RATES[1:], "strength": (1e-3, 0.1, 10.0), "reserve": (0, 100)},
-    "gss": {"rate": RATES[1:], "reserve": (0, 100)},
-    "gss-iqp": {"rate": RATES[1:], "reserve": (0, 100)},
-    "merlin": {"rate": (0.1, 0.01), "tune_rate": (0.01, 0.001)},
-    "podnet": {"rate": RATES[2:], "margin": (0.0, 0.6)},
-    "ncm": {},
-    "gaussian": {},
-    "slda": {"shrinkage": (0.001, 0.01, 0.1, 0.5, 1.0)},
-    "ridge": {"penalty": (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)},
-}
+T = TypeVar("T")
+MARGIN = 2  # options that must be tried on either side of the best
+DIGITS = 9  # scores that agree so far are equal
 
 
-# The whole network costs a thousand times a head, so fewer combinations are tried there.
-FEW = {"rate": RATES[2:11], "reserve": (100,)}
+def run_grid(config: EvaluationConfig) -> Grid:
+    """What is tried for the head of Algorithm 4, whose settings are the run's own. Rates fall, as in other grids; with
+    outputs = 0, W has a row for each class of the trajectory."""
+    rates = tuple(sorted(set(config.rates), reverse=True))
+    return {"rate": rates, "optimizer": (config.optimizer,), "outputs": (config.outputs,), "reserve": (0,)}
 
 
-def grid_of(name: str, trains: str) -> dict[str, Sequence[Any]]:
-    """What is tried for a head ("head") or the whole network ("all")."""
-    grid = GRIDS[name]
-    return grid if trains == "head" else {k: FEW.get(k, _middle(v)) for k, v in grid.items()}
-
-
-def _middle(values: Sequence[Any]) -> Sequence[Any]:
-    """Two of them.
-
-    >>> _middle((1, 2)), _middle((1, 2, 3)), _middle((1, 2, 3, 4))
-    ((1, 2), (1, 2), (2, 3))
-    """
-    start = max(0, len(values) // 2 - 1)
-    return values[start : start + 2]
-
-
-@dataclass(frozen=True)
-class Examples:
-    """What classes show: (C, S, ...) to learn from and (C, m, ...) held out, features or images, on one device."""
-
-    train: Tensor
-    test: Tensor
-
-    def __len__(self) -> int:
-        return len(self.train)
-
-
-def candidates(name: str, fixed: Mapping[str, Any], grid: Mapping[str, Sequence[Any]] | None = None) -> list[Settings]:
-    """Every combination of the method's grid, but for settings that are fixed."""
+def candidates(name: str, fixed: Mapping[str, Any], grid: Grid) -> list[Settings]:
+    """Every combination of a grid, but for settings that are fixed."""
     kind = learner_type(name).settings_type
     known = {f.name for f in dataclasses.fields(kind)}
     if unknown := sorted(set(fixed) - known):
         raise UserError(f"{unknown[0]} is not a setting of {name}; it has: {', '.join(sorted(known)) or 'none'}.")
-    tried = {k: v for k, v in (GRIDS[name] if grid is None else grid).items() if k not in fixed}
+    tried = {k: v for k, v in grid.items() if k not in fixed}
     return [
         kind(**dict(fixed), **dict(zip(tried, values, strict=True))) for values in itertools.product(*tried.values())
     ]
@@ -87,57 +51,105 @@ def candidates(name: str, fixed: Mapping[str, Any], grid: Mapping[str, Sequence[
 
 @dataclass(frozen=True)
 class Choice:
-    """Which settings were chosen, and what of."""
+    """Which settings were chosen, by which rule, and out of which."""
 
+    rule: str
     settings: Settings
-    scores: list[tuple[Settings, float]]  # accuracy in percent on held-out images of base classes
-    classes: int
-    trajectories: int
-    seconds: float
+    options: Sequence[Settings]  # the whole grid
+    scores: Mapping[Settings, float]  # of those tried: accuracy in percent, mean over the search trajectories
+    trajectories: int = 0
+    classes: int = 0  # in each of them
+    samples: int = 0  # images of each class that were learned there
+    seconds: float = dataclasses.field(default=0.0, compare=False)
 
+    @property
     def at_edge(self) -> list[str]:
-        """The settings whose best value is the smallest or largest of three or more: a better one may lie outside."""
+        """The settings whose best value is the lowest or highest of three or more: a better one may lie outside."""
         found = []
         for name, value in dataclasses.asdict(self.settings).items():
-            tried = {getattr(s, name) for s, _ in self.scores}
-            if len(tried) > 2 and isinstance(value, float) and value in (min(tried), max(tried)):
+            grid = {getattr(s, name) for s in self.options}
+            if self.scores and len(grid) > 2 and isinstance(value, float) and value in (min(grid), max(grid)):
                 found.append(name)
         return found
 
+    @property
+    def rate(self) -> float:
+        """The rate chosen, of learners that have one."""
+        return float(getattr(self.settings, "rate"))  # noqa: B009
+
+    @property
+    def rates(self) -> dict[float, float]:
+        """The scores by rate, ascending."""
+        return dict(sorted((float(getattr(s, "rate")), score) for s, score in self.scores.items()))  # noqa: B009
+
     def to_dict(self) -> dict[str, Any]:
-        scores = [{"settings": dataclasses.asdict(s), "score": value} for s, value in self.scores]
-        size = {"classes": self.classes, "trajectories": self.trajectories, "seconds": self.seconds}
+        size = {"classes": self.classes, "trajectories": self.trajectories, "samples": self.samples}
         return {
-            "rule": "best at the end of streams of base classes" if self.scores else "nothing to choose",
+            "rule": self.rule if self.scores else "nothing to choose",
             "settings": dataclasses.asdict(self.settings),
-            "at_edge": self.at_edge(),
+            "at_edge": self.at_edge,
             **size,
-            "scores": scores,
+            "seconds": self.seconds,
+            "scores": [{"settings": dataclasses.asdict(s), "score": score} for s, score in self.scores.items()],
+        }
+
+    def rate_to_dict(self) -> dict[str, Any]:
+        """The same where nothing but a rate was to be chosen."""
+        return {
+            "rule": self.rule,
+            "chosen": self.rate,
+            "scores": [{"rate": rate, "score": score} for rate, score in self.rates.items()],
+            "trajectories": self.trajectories,
+            "at_edge": "rate" in self.at_edge,
+            "classes": self.classes,
+            "samples": self.samples,
         }
 
 
 def choose(
-    name: str, model: Model, options: Sequence[Settings], base: Examples, plan: Plan, trajectories: int = 5
+    options: Sequence[Settings],
+    make: MakeCopies,
+    sources: Sources,
+    config: EvaluationConfig,
+    order: Order,
+    classes: int,
+    near: float | None = None,
 ) -> Choice:
-    """The best of the options on streams of base classes; of equal ones the last, as rates fall along a grid. With one
-    option nothing is run."""
+    """The best of the options on trajectories of so many classes, by the config's rule; of equal ones the last, as
+    rates fall along a grid. With one option only there is nothing to choose, and nothing is run.
+
+    near is a rate that is good for other trajectories: the search begins around it (see `climb`).
+    """
     if len(options) == 1:
-        return Choice(options[0], [], 0, 0, 0.0)
-    began = time.perf_counter()
-    if plan.classes > len(base):  # as many as there are
-        plan = dataclasses.replace(plan, classes=len(base) // plan.task_classes * plan.task_classes)
-    scores: dict[int, float] = {}
-    for _, group in itertools.groupby(sorted(range(len(options)), key=lambda i: _kind(options[i])), _kind_of(options)):
-        members = list(group)
-        copies = [options[i] for i in members for _ in range(trajectories)]
-        course = run_copies(name, model, copies, list(range(trajectories)) * len(members), base, plan, "search", [], [])
-        found = course.accuracy.view(len(members), trajectories).mean(1).tolist()
-        scores |= dict(zip(members, found, strict=True))
-    best = max(range(len(options)), key=lambda i: (scores[i], i))
-    taken = time.perf_counter() - began
-    return Choice(
-        options[best], [(options[i], scores[i]) for i in range(len(options))], plan.classes, trajectories, taken
-    )
+        return Choice(config.rule, options[0], options, {})
+    began, count = time.perf_counter(), config.search_trajectories
+    streams, scored = sources.search(config, order, classes)
+
+    def score(tried: Sequence[Settings]) -> list[float]:
+        found: dict[Settings, float] = {}
+        for _, group in itertools.groupby(sorted(tried, key=_kind), _kind):
+            alike = list(group)
+            copies = [option for option in alike for _ in range(count)]
+            final = run_copies(
+                make, copies, list(range(count)) * len(alike), streams, [classes // config.task_classes], []
+            ).final
+            right = final.view(len(alike), count, classes) * scored
+            means = (right.sum(-1) / scored.sum(-1)).mean(-1)
+            found |= dict(zip(alike, (round(mean, DIGITS) for mean in means.tolist()), strict=True))
+        return [found[option] for option in tried]
+
+    begin = None if near is None else _of_rate(options, near)
+    scores = climb(options, score, begin)
+    best = max((option for option in options if option in scores), key=lambda o: (scores[o], options.index(o)))
+    seconds = time.perf_counter() - began
+    return Choice(config.rule, best, options, scores, count, classes, streams.schedule.samples, seconds)
+
+
+def _of_rate(options: Sequence[Settings], rate: float) -> Settings:
+    found = [option for option in options if getattr(option, "rate", None) == rate]
+    if len(found) != 1:
+        raise UserError(f"The rate to begin with, {rate:g}, is not one of the grid.")
+    return found[0]
 
 
 def _kind(settings: Settings) -> str:
@@ -145,56 +157,119 @@ def _kind(settings: Settings) -> str:
     return repr([(k, v) for k, v in dataclasses.asdict(settings).items() if type(v) is not float])
 
 
-def _kind_of(options: Sequence[Settings]) -> Any:
-    return lambda i: _kind(options[i])
+def climb(options: Sequence[T], score: Callable[[Sequence[T]], list[float]], near: T | None) -> dict[T, float]:
+    """The scores of options that stand in a row: of all, or of those around `near`, until on either side of the best
+    (of equal ones: of all of them) two worse ones have been tried, or the row ends.
+
+    >>> climb([1, 2, 3, 4, 5, 6, 7, 8], lambda tried: [-abs(option - 5) for option in tried], near=4)
+    {2: -3, 3: -2, 4: -1, 5: 0, 6: -1, 7: -2}
+    """
+    if near is None:
+        return dict(zip(options, score(options), strict=True))
+    at = options.index(near)
+    low, high = max(at - MARGIN, 0), min(at + MARGIN + 1, len(options))
+    scores = score(options[low:high])
+    while True:
+        best = [low + i for i, value in enumerate(scores) if value == max(scores)]
+        first, last = max(best[0] - MARGIN, 0), min(best[-1] + MARGIN + 1, len(options))
+        if first < low:
+            scores, low = score(options[first:low]) + scores, first
+        elif last > high:
+            scores, high = scores + score(options[high:last]), last
+        else:
+            return dict(zip(options[low:high], scores, strict=True))
 
 
-def run_copies(
-    name: str,
-    model: Model,
-    settings: Sequence[Settings],
-    trajectories: Sequence[int],
-    examples: Examples,
-    plan: Plan,
-    purpose: Purpose,
-    points: Sequence[int],
-    shown: Sequence[int] | None = None,
-) -> Course:
-    """Copies with these settings on these trajectories, as many at once as memory holds; measured after `points` tasks
-    and at the end, on the examples learned after `shown` tasks (None: at the end)."""
-    if plan.classes > len(examples):
-        raise UserError(f"The stream has {plan.classes} classes, but there are {len(examples)}: ask for fewer.")
-    drawn = draw(plan.seed, purpose, len(examples), plan.classes, max(trajectories) + 1)
-    courses = []
-    for part in _parts(name, model, settings, plan.classes, examples.train.device):
-        mine = list(trajectories[part])
-        keys = [plan.seed * 2**20 + number for number in mine]
-        learner = learner_type(name)(model, list(settings[part]), keys, examples.train.device)
-        classes = drawn[mine].to(examples.train.device)
-        streams = streams_of(plan, classes, mine, examples.train, examples.test, purpose)
-        courses.append(run(learner, streams, points or [plan.tasks], shown))
-    return Course(
-        torch.cat([c.matrix for c in courses]),
-        torch.cat([c.learned for c in courses]),
-        courses[0].points,
-        torch.cat([c.by_class for c in courses]),
-        {tasks: torch.cat([c.train[tasks] for c in courses]) for tasks in courses[0].train},
-        courses[0].memory,
-    )
+@dataclass(frozen=True)
+class Sources:
+    """The classes that trajectories are drawn from."""
+
+    novel: Examples
+    base: Examples | None = None  # to choose settings on
+    filler: Examples | None = None  # further base classes, which fill up longer trajectories by the rule "base"
+
+    def search_length(self, config: EvaluationConfig, classes: int) -> int:
+        """How many classes the rule's trajectories hold; refuses what the rule cannot do."""
+        if config.rule == "holdout":
+            holdout_part(config.train_samples)
+        wanted = min(classes, config.search_classes or classes)
+        if config.rule == "base":
+            if self.base is None:
+                raise UserError(
+                    "evaluation.rule is 'base', but no base classes were given: give them, or choose 'holdout'."
+                )
+            filler = 0 if config.search_classes or self.filler is None else len(self.filler)
+            known = min(wanted, len(self.base))
+            self.base.require("base", known, config.train_samples, config.test_samples)
+            wanted = min(wanted, len(self.base) + filler)  # fewer than asked for where there are fewer
+        whole = wanted // config.task_classes * config.task_classes
+        if not whole:
+            raise UserError(
+                f"The settings are to be chosen on {wanted} classes, which is less than a task of "
+                f"{config.task_classes}: ask for a higher evaluation.search_classes, or for another rule."
+            )
+        return whole
+
+    def search(self, config: EvaluationConfig, order: Order, classes: int) -> tuple[Streams, Tensor]:
+        """The rule's streams, and which of their classes are scored, (R, n) ones and zeros."""
+        examples, scored, count = self.novel, len(self.novel), config.search_trajectories
+        if config.rule == "base" and self.base is not None:
+            examples, scored = self.base.and_then(self.filler if classes > len(self.base) else None), len(self.base)
+        if classes > scored:
+            fillers = classes - scored
+            drawn = draw_filled(config.seed, "search", scored, len(examples) - scored, fillers, count)
+        else:
+            drawn = draw(config.seed, "search", scored, classes, count)
+        ids = drawn.to(examples.train.device)
+        if config.rule in ("base", "leaky"):
+            learned, asked, ids = images_of(examples, ids, config, "search")
+        else:
+            shown, ids = self._images_to_learn(ids, config)
+            samples = shown.shape[1]
+            part = holdout_part(samples) if config.rule == "holdout" else samples
+            learned = shown.columns(0, part)
+            asked = shown.columns(part, samples) if config.rule == "holdout" else shown
+        schedule = Schedule(classes, learned.shape[1], config.task_classes, order, config.seed)
+        return Streams(schedule, ids, range(count), learned, asked), (drawn < scored).double()
+
+    def _images_to_learn(self, streams: Tensor, config: EvaluationConfig) -> tuple[Selection, Tensor]:
+        """Images of novel classes that no reported trajectory holds out, and the streams in terms of these."""
+        wanted = config.train_samples
+        if not config.redraw:
+            return Selection.first(self.novel.train, wanted), streams
+        images = torch.cat([self.novel.train, self.novel.test], 1)
+        sizes = wanted, config.test_samples
+        free = never_held_out(len(images), images.shape[1], sizes, config.trajectories, config.seed)
+        few = int(free.sum(1).min())
+        if few < (least := min(wanted, 2)):
+            raise UserError(
+                f"evaluation.redraw: a novel class has {few} images that no reported trajectory holds out, but the "
+                f"rule {config.rule!r} needs {least}: choose the rule 'base', fewer trajectories, or redraw = false."
+            )
+        counts = (min(few, wanted), 0)
+        found, _, ids = redrawn(images, streams, range(len(streams)), counts, config.seed, "search", free)
+        return found, ids
 
 
-def _parts(
-    name: str, model: Model, settings: Sequence[Settings], classes: int, device: torch.device
-) -> Iterator[slice]:
-    """Slices of the copies that fit into the device's budget with all they need to work."""
-    one = learner_type(name)(model, settings[0], (0,))
-    replayed = 2 * int(getattr(settings[0], "replay", 0))  # DER++ takes two draws
-    size = max(1, budget(device) // max(1, 4 * footprint(one, classes) + model.working(1 + replayed)))
-    for first in range(0, len(settings), size):
-        yield slice(first, min(first + size, len(settings)))
+def images_of(
+    examples: Examples, streams: Tensor, config: EvaluationConfig, purpose: Purpose
+) -> tuple[Selection, Selection, Tensor]:
+    """What trajectories (R, n) learn and are asked of their classes, and the trajectories in terms of these."""
+    sizes = config.train_samples, config.test_samples
+    if config.redraw:
+        images = torch.cat([examples.train, examples.test], 1)
+        return redrawn(images, streams, range(len(streams)), sizes, config.seed, purpose)
+    return Selection.first(examples.train, sizes[0]), Selection.first(examples.test, sizes[1]), streams
 
 
-def footprint(learner: Learner, classes: int) -> int:
-    """Bytes of the tensors of one copy that has seen so many classes."""
-    rows = sum(t[:, :0].new_zeros(1, *t.shape[2:]).nbytes for t in learner.rows.values())
-    return (sum(t.nbytes for t in learner.state.values()) // learner.copies) + classes * rows
+def holdout_part(samples: int) -> int:
+    """How many of a class's training images the rule holdout learns: four fifths, rounded up, but leaving one.
+
+    >>> holdout_part(15), holdout_part(4), holdout_part(2)
+    (12, 3, 1)
+    """
+    if samples < 2:
+        raise UserError(
+            f"evaluation.train_samples is {samples}, but the rule 'holdout' needs 2 or more: choose the rule 'base'."
+        )
+    return min(-(-4 * samples // 5), samples - 1)

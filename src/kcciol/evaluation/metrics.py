@@ -1,60 +1,34 @@
-"""What is measured: accuracy, forgetting, and how sure we are."""
+"""What is measured: accuracy, and how sure we are of it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from kcciol.evaluation.online import Head
-from kcciol.evaluation.shown import Images
+from kcciol.evaluation.selection import Selection
+from kcciol.learners.base import Learner
 
-AT_ONCE = 2**24  # numbers, of the images or of what is made of them, that are worked on together
-
-
-def hits(logits: Tensor, labels: Tensor) -> Tensor:
-    """Which rows of logits (..., outputs) are highest at their label (...), among all outputs, seen yet or not.
-
-    A head that has diverged knows nothing: a row with a logit that is not finite is wrong.
-
-    >>> hits(torch.tensor([[1.0, 2.0], [math.nan, 0.0]]), torch.tensor([1, 0])).tolist()
-    [True, False]
-    """
-    return (logits.argmax(-1) == labels) & logits.isfinite().all(-1)
+SAME = 1e-9  # accuracies in percent that differ by less are equal
 
 
-def accuracy(head: Head, images: Tensor | Images, streams: Tensor) -> Tensor:
-    """Accuracy (b, k) in percent of each copy's first k classes, on all their images.
-
-    images are (C, m, columns), streams the class ids (b, k), whose positions are the labels.
-    """
-    (copies, k), m, columns = streams.shape, *images.shape[1:]
-    labels = torch.arange(k, device=streams.device)[:, None]
-    at_once = max(1, AT_ONCE // (k * m * max(columns, head.widest)))  # all copies' images at once would not fit
-    rows = []
-    for first in range(0, copies, at_once):
-        some = slice(first, min(first + at_once, copies))
-        logits = head.scores(some, images[streams[some]].flatten(1, 2))
-        rows.append(hits(logits.view(len(logits), k, m, -1), labels).double().mean(-1))
-    return 100 * torch.cat(rows)
-
-
-def accuracy_of_latest(head: Head, images: Tensor | Images, streams: Tensor) -> Tensor:
-    """Accuracy (b,) in percent of the last class of streams (b, k), the one that was just learned."""
-    logits = head.scores(slice(None), images[streams[:, -1]])
-    label = torch.full((), streams.shape[1] - 1, device=streams.device)
-    return 100 * hits(logits, label).double().mean(-1)
-
-
-def forgetting(peak: Tensor, final: Tensor) -> Tensor:
-    """Mean forgetting (R,) from the accuracy (R, n) of each class at its best, on the way, and at the end.
-
-    The last class is left out of the mean: nothing came after it, so it could not be forgotten.
-    """
-    lost = (peak - final)[:, :-1]
-    return lost.mean(-1) if lost.shape[1] else lost.new_zeros(len(lost))
+def class_accuracy(learner: Learner, images: Tensor | Selection, classes: Tensor, first: int = 0) -> Tensor:
+    """Accuracy (B, k) in percent of each copy on the images of each class; images (C, m, ...), classes (B, k) with the
+    labels first, first + 1, ... The answer is the highest score among the classes seen; a learner that has diverged,
+    so that its highest score is not finite, is wrong."""
+    at_once = max(1, learner.model.at_once // (len(classes) * images.shape[1]))  # classes whose images fit into memory
+    parts = []
+    for start in range(0, classes.shape[1], at_once):
+        asked = classes[:, start : start + at_once]
+        best, answers = learner.unchecked_scores(images[asked].flatten(1, 2)).max(-1)
+        labels = torch.arange(asked.shape[1], device=answers.device)[:, None] + first + start
+        right = (answers.view(*asked.shape, -1) == labels) & best.view(*asked.shape, -1).isfinite()
+        parts.append(right.double().mean(-1))
+    return 100 * torch.cat(parts, 1)
 
 
 def curve_points(classes: int, points: int) -> list[int]:
@@ -73,24 +47,78 @@ class Summary:
     mean: float
     std: float  # of a sample: n - 1 in the denominator; 0 when n is 1
     n: int
-    ci95: float | None  # the 95 % interval is mean ± ci95; None when n is 1, which tells nothing of the spread
+    ci95: float | None  # the 95 % interval is mean ± ci95; None where it cannot be measured
+    images: int | None = None  # where the interval is not of the trajectories: of so many different images
 
-    def to_dict(self) -> dict[str, float | int | None]:
-        return {"mean": self.mean, "std": self.std, "n": self.n, "ci95": self.ci95}
+    def to_dict(self) -> dict[str, Any]:
+        found = {"mean": self.mean, "std": self.std, "n": self.n, "ci95": self.ci95}
+        return found if self.images is None else found | {"ci95_of_images": self.images}
+
+    def __str__(self) -> str:
+        return with_interval(self.to_dict())
 
 
-def summarize(values: Tensor) -> Summary:
-    """Mean, spread and Student's 95 % interval of values (n,).
+def with_interval(cell: Mapping[str, Any]) -> str:
+    """A summary in words, of its plain values; a star where the interval is of images, not of trajectories.
 
-    >>> summarize(torch.tensor([3.0, 3.0]))
-    Summary(mean=3.0, std=0.0, n=2, ci95=0.0)
+    >>> with_interval({"mean": 30.0, "ci95": 18.41, "ci95_of_images": 20}), with_interval({"mean": 30.0, "ci95": None})
+    ('30.0 ± 18.4*', '30.0')
+    """
+    spread = "" if cell["ci95"] is None else f" ± {cell['ci95']:.1f}"
+    return f"{cell['mean']:.1f}{spread}" + ("*" if "ci95_of_images" in cell else "")
+
+
+# what the star says
+STAR = "* Nothing differs between these trajectories, or their order alone: the interval is of so many images."
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How many different images the trajectories are asked between them, and how many each of them is."""
+
+    different: int
+    each: int
+
+
+def summarize(values: Tensor, asked: Asked | None = None) -> Summary:
+    """Mean, spread and Student's 95 % interval of the values (n,) of as many trajectories.
+
+    That interval is of what differs between trajectories. Where all their values are equal it would be 0, which says
+    nothing; where all are asked the same images, it leaves out that these are few. There, if the values are shares
+    (in percent) of images asked, the interval is at least Wilson's for so many images; else, if the values are equal,
+    it cannot be measured.
+
+    >>> summarize(torch.tensor([30.0, 30.0])), summarize(torch.tensor([30.0, 30.0]), Asked(20, 20)).images
+    (Summary(mean=30.0, std=0.0, n=2, ci95=None, images=None), 20)
     """
     values, n = values.double().cpu(), len(values)
     mean = float(values.mean())
     if n == 1:
         return Summary(mean, 0.0, 1, None)
-    std = float(values.std())
-    return Summary(mean, std, n, t_quantile(n - 1) * std / math.sqrt(n))
+    equal = float(values.max() - values.min()) < SAME
+    std = 0.0 if equal else float(values.std())
+    student = student_reach(std, n)
+    if asked is None or not (equal or asked.different == asked.each):
+        return Summary(mean, std, n, None if equal else student)
+    wilson = 100 * wilson_reach(mean / 100, asked.different)
+    return Summary(mean, std, n, student) if student > wilson else Summary(mean, std, n, wilson, asked.different)
+
+
+def wilson_reach(share: float, count: int, z: float = 1.959964) -> float:
+    """How far Wilson's 95 % interval of a share that was seen in so many cases reaches from it, on the longer side.
+
+    >>> round(wilson_reach(0.3, 20), 3), round(wilson_reach(1.0, 20), 3)
+    (0.219, 0.161)
+    """
+    share = min(max(share, 0.0), 1.0)
+    weight = z * z / count
+    half = z / math.sqrt(count) * math.sqrt(share * (1 - share) + weight / 4)
+    return (half + weight * abs(0.5 - share)) / (1 + weight)
+
+
+def student_reach(std: float, n: int) -> float:
+    """How far Student's 95 % interval of a mean of n values (two or more) reaches from it."""
+    return t_quantile(n - 1) * std / math.sqrt(n)
 
 
 def t_quantile(freedom: int, confidence: float = 0.95) -> float:

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from kcciol.config import EvaluationConfig
 from kcciol.errors import UserError
-from kcciol.evaluation.features import columns
 from kcciol.evaluation.stream import Purpose, generator
+from kcciol.learners.head import columns
 
 
 @dataclass(frozen=True)
 class Start:
     """Makes the layers of W, from the features up: one matrix for a linear W, two for a W with a hidden layer.
 
-    A matrix is (rows, columns(inputs)), the bias being the column after the inputs' (see `features.with_one`).
+    A matrix is (rows, columns(inputs)), the bias being the column after the inputs' (see `head.with_bias`).
     """
 
     W: Mapping[str, Tensor]
@@ -45,6 +45,11 @@ class Start:
             return [(self.hidden, columns(self.width)), (self.outputs, columns(self.hidden))]
         return [(self.outputs, columns(self.width))]
 
+    @property
+    def from_zero(self) -> bool:
+        """Whether W is one matrix of zeros."""
+        return self.config.start == "zero" and not self.hidden
+
     def check(self) -> None:
         """Refuse what cannot be: too few rows for the classes, or features that W was not made for."""
         if self.outputs < self.classes:
@@ -67,9 +72,9 @@ class Start:
 
         Copies of one trajectory begin alike whatever their rate, and alike on every device.
         """
-        numbers, where = torch.unique(trajectories, return_inverse=True)
+        numbers, rows = torch.unique(trajectories, return_inverse=True)
         drawn = [[self._layer(depth, int(r), like) for r in numbers] for depth in range(len(self.shapes))]
-        return [torch.stack(matrices)[where.to(like.device)] for matrices in drawn]
+        return [torch.stack(matrices)[rows.to(like.device)] for matrices in drawn]
 
     def _layer(self, depth: int, trajectory: int, like: Tensor) -> Tensor:
         """One matrix (rows, columns) of one trajectory."""

@@ -1,21 +1,26 @@
-"""Which novel classes arrive, and in which order (Algorithm 4, line 2)."""
+"""Which classes arrive in which order (Algorithm 4, line 2), and when each of their examples comes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from kcciol import random
+from kcciol.errors import UserError
 
 Purpose = Literal["search", "report"]
 _PURPOSES: tuple[Purpose, ...] = ("search", "report")
+Order = Literal["class", "task", "shuffled"]
 
 
 def generator(seed: int, purpose: Purpose, classes: int, *more: int) -> np.random.Generator:
     """A counter-based source of randomness that depends on these numbers and on nothing else."""
-    key = np.random.SeedSequence([seed % 2**64, _PURPOSES.index(purpose), classes, *more])
-    return np.random.Generator(np.random.Philox(key))
+    return random.generator(seed % 2**64, _PURPOSES.index(purpose), classes, *more)
 
 
 def draw(seed: int, purpose: Purpose, available: int, classes: int, count: int) -> Tensor:
@@ -27,8 +32,8 @@ def draw(seed: int, purpose: Purpose, available: int, classes: int, count: int) 
     >>> draw(0, "report", available=4, classes=4, count=1).sort().values
     tensor([[0, 1, 2, 3]])
     """
-    random = generator(seed, purpose, classes)
-    drawn = [random.permutation(available)[:classes] for _ in range(count)]
+    numbers = generator(seed, purpose, classes)
+    drawn = [numbers.permutation(available)[:classes] for _ in range(count)]
     return torch.from_numpy(np.stack(drawn))
 
 
@@ -38,9 +43,49 @@ def draw_filled(seed: int, purpose: Purpose, first: int, others: int, fillers: i
     >>> draw_filled(0, "search", first=2, others=9, fillers=1, count=1).sort().values[:, :2]
     tensor([[0, 1]])
     """
-    random = generator(seed, purpose, first + fillers)
+    numbers = generator(seed, purpose, first + fillers)
     drawn = []
     for _ in range(count):
-        chosen = np.concatenate([np.arange(first), first + random.permutation(others)[:fillers]])
-        drawn.append(random.permutation(chosen))
+        chosen = np.concatenate([np.arange(first), first + numbers.permutation(others)[:fillers]])
+        drawn.append(numbers.permutation(chosen))
     return torch.from_numpy(np.stack(drawn))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When each example comes, for every trajectory: `task_classes` classes a task, `samples` examples of each class.
+
+    class: class after class, in the stored order. task: the examples of a task in random order. shuffled: all examples
+    in random order, which is no continual learning any more and shows what that costs.
+    """
+
+    classes: int
+    samples: int
+    task_classes: int = 1
+    order: Order = "class"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.classes, self.samples, self.task_classes) < 1:
+            raise UserError("An empty stream teaches nothing: classes, samples and task_classes must be at least 1.")
+        if self.classes % self.task_classes:
+            raise UserError(
+                f"{self.classes} classes cannot be split into tasks of {self.task_classes}: "
+                "choose a number of classes that can."
+            )
+
+    @property
+    def tasks(self) -> int:
+        return self.classes // self.task_classes
+
+    def positions(self, trajectory: int) -> NDArray[np.int64]:
+        """(tasks, examples of a task, 2): position of the class in the stream, and number of the example."""
+        size = self.task_classes * self.samples
+        label, sample = np.divmod(np.arange(self.classes * self.samples), self.samples)
+        pairs = np.stack([label, sample], 1)
+        numbers = random.generator(self.seed, trajectory)
+        if self.order == "shuffled":
+            pairs = pairs[numbers.permutation(len(pairs))]
+        elif self.order == "task":
+            pairs = np.concatenate([part[numbers.permutation(size)] for part in np.split(pairs, self.tasks)])
+        return pairs.reshape(self.tasks, size, 2)

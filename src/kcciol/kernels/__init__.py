@@ -3,7 +3,9 @@
 import functools
 import importlib.util
 
-BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's usual numbers, in every optimizer here
+from torch import Tensor
+
+Affine = tuple[Tensor, Tensor]  # a layer of each copy: weight (B, out, in), bias (B, out)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Adam in one pass over memory: `meta.adam.update_`, and the step of copies in `learners.gradient`."""
+"""Adam in one pass over memory: `optim.update_` and `optim.adam_copies_`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def update_(
     clamp: float,
     constants: tuple[float, float, float],
 ) -> None:
-    """See `meta.adam.update_`."""
+    """See `optim.update_`."""
     n = Theta.numel()
     limit = clamp if clamp else float("inf")
     _kernel[(triton.cdiv(n, _BLOCK),)](

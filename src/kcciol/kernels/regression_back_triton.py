@@ -28,10 +28,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kcciol.kernels.regression_triton import Kept, Layer, Tiles, far_sum, precision
+from kcciol.kernels import Affine
+from kcciol.kernels.regression_triton import Kept, RegressionTiles, far_sum, precision
 
-REACH = Tiles(units=16, depth=64, warps=2, stages=4)
-TURN = Tiles(units=16, depth=64, warps=4, stages=3)
+REACH = RegressionTiles(units=16, depth=64, warps=2, stages=4)
+TURN = RegressionTiles(units=16, depth=64, warps=4, stages=3)
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -152,8 +153,8 @@ def _turn(  # type: ignore[no-untyped-def]
 
 
 def back(
-    adjoints: Sequence[Layer], z: Tensor, alpha: Tensor, kept: Kept, exact: bool = False
-) -> tuple[Tensor, list[Layer]]:
+    adjoints: Sequence[Affine], z: Tensor, alpha: Tensor, kept: Kept, exact: bool = False
+) -> tuple[Tensor, list[Affine]]:
     """The adjoints of z (C, T, n, d) and of the start, from those of what was learned, (times, C, ...).
 
     exact: products in float32; else their operands are rounded to TF32.
@@ -162,7 +163,7 @@ def back(
         return _back(adjoints, z.contiguous(), alpha, kept, exact)
 
 
-def _back(adjoints: Sequence[Layer], z: Tensor, alpha: Tensor, kept: Kept, exact: bool) -> tuple[Tensor, list[Layer]]:
+def _back(adjoints: Sequence[Affine], z: Tensor, alpha: Tensor, kept: Kept, exact: bool) -> tuple[Tensor, list[Affine]]:
     copies, T, n, d = z.shape
     h, times, count = kept.h1.shape[3], len(adjoints[0][0]), kept.w1.shape[1]
     steps, each = T // count, count // times  # of a block; blocks of a stage

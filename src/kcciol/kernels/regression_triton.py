@@ -33,11 +33,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-Layer = tuple[Tensor, Tensor]
+from kcciol.kernels import Affine
 
 
 @dataclass(frozen=True)
-class Tiles:
+class RegressionTiles:
     """How a kernel is cut up: units of a program, and how much of the other side it takes at a time."""
 
     units: int = 32
@@ -60,8 +60,8 @@ class Kept:
     products: Tensor  # (C, blocks, K, K)
 
 
-LEARN = Tiles(units=16, depth=64, warps=4, stages=3)
-APPLY = Tiles(units=16, depth=64, warps=4, stages=5)
+LEARN = RegressionTiles(units=16, depth=64, warps=4, stages=3)
+APPLY = RegressionTiles(units=16, depth=64, warps=4, stages=5)
 BLOCKS = (8, 4, 2, 1)  # steps that W1 is left alone for: the first that divides their number, with not more than
 WIDEST = 256  # examples
 
@@ -179,14 +179,14 @@ def _apply(  # type: ignore[no-untyped-def]
         tl.store(at, tl.load(at, mask=mask, other=0.0) - total, mask=mask)
 
 
-def fits(W: Sequence[Layer], y: Tensor) -> bool:
+def fits(W: Sequence[Affine], y: Tensor) -> bool:
     """Whether the kernels can run it: three layers, batches of a power of two that are not too large."""
     n = y.shape[2]
     square = len(W) == 3 and W[1][0].shape[1] == W[1][0].shape[2] and W[2][0].shape[1] == 1
     return square and 16 <= n <= 128 and n & (n - 1) == 0
 
 
-def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, exact: bool = False) -> list[Layer]:
+def learn(W: Sequence[Affine], z: Tensor, y: Tensor, alpha: Tensor, exact: bool = False) -> list[Affine]:
     """W after one step on each of T batches, z (B, T, n, d), y (B, T, n), alpha (B, 1, 1); without derivatives.
 
     exact: products in float32; else their operands are rounded to TF32.
@@ -198,8 +198,8 @@ def learn(W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, exact: bool =
 
 
 def learn_and_keep(
-    W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, times: int, exact: bool = False
-) -> tuple[list[Layer], Kept]:
+    W: Sequence[Affine], z: Tensor, y: Tensor, alpha: Tensor, times: int, exact: bool = False
+) -> tuple[list[Affine], Kept]:
     """The same at `times` even moments, (times, ...), the last of them the end; and what the way back needs."""
     assert fits(W, y)
     with precision(exact):
@@ -231,8 +231,8 @@ def products(blocks: Tensor) -> Tensor:
 
 
 def _learned(
-    W: Sequence[Layer], z: Tensor, y: Tensor, alpha: Tensor, exact: bool, times: int, keep: bool
-) -> tuple[list[Layer], Kept | None]:
+    W: Sequence[Affine], z: Tensor, y: Tensor, alpha: Tensor, exact: bool, times: int, keep: bool
+) -> tuple[list[Affine], Kept | None]:
     copies, T, n, d = z.shape
     h, each = W[0][0].shape[1], T // times
     steps = block_steps(each, n)

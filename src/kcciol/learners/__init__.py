@@ -1,45 +1,61 @@
-"""Learners: what happens when one labelled example arrives. One method a file; `LEARNERS` is the list of them."""
+"""Learners: what happens when one labelled example arrives. One method a file; `LEARNERS` is the list of them.
+
+Importing this imports no torch: a learner is imported when it is asked for, and its card is read from its source.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-import torch
+from typing import TYPE_CHECKING
 
-from kcciol.errors import UserError
-from kcciol.learners.der import DER, DERPP
-from kcciol.learners.er import ER
-from kcciol.learners.ewc import EWC
-from kcciol.learners.gaussian import Gaussian
-from kcciol.learners.gss import GSS, GSSIQP
-from kcciol.learners.hal import HAL
-from kcciol.learners.learner import Learner
-from kcciol.learners.mer import MER
-from kcciol.learners.merlin import MERLIN
-from kcciol.learners.model import Head
-from kcciol.learners.ncm import NCM
-from kcciol.learners.online import ApproxIID, Online
-from kcciol.learners.podnet import PODNet
-from kcciol.learners.ridge import Ridge
-from kcciol.learners.slda import SLDA
+from kcciol.learners.card import Card, card_in
+from kcciol.plugins import Registry
 
-LEARNERS: dict[str, type[Learner]] = {
-    "online": Online,
-    "approx-iid": ApproxIID,
-    "ewc": EWC,
-    "er": ER,
-    "mer": MER,
-    "der": DER,
-    "der++": DERPP,
-    "hal": HAL,
-    "gss": GSS,
-    "gss-iqp": GSSIQP,
-    "merlin": MERLIN,
-    "podnet": PODNet,
-    "ncm": NCM,
-    "gaussian": Gaussian,
-    "slda": SLDA,
-    "ridge": Ridge,
-}
+if TYPE_CHECKING:
+    from kcciol.learners.base import Learner
+
+
+def _require_learner(found: object) -> None:
+    from kcciol.learners.base import Learner
+
+    if not isinstance(found, type) or not issubclass(found, Learner):
+        raise TypeError("it is no class that derives from kcciol.learners.base.Learner")
+    if not isinstance(getattr(found, "card", None), Card):
+        raise TypeError("it has no card, which says what it is")
+
+
+LEARNERS: Registry[type[Learner]] = Registry(
+    "kcciol.learners",
+    "learner",
+    {
+        "online": "kcciol.learners.online:Online",
+        "approx-iid": "kcciol.learners.online:ApproxIID",
+        "ewc": "kcciol.learners.ewc:EWC",
+        "er": "kcciol.learners.er:ER",
+        "mer": "kcciol.learners.mer:MER",
+        "der": "kcciol.learners.der:DER",
+        "der++": "kcciol.learners.der:DERPP",
+        "hal": "kcciol.learners.hal:HAL",
+        "gss": "kcciol.learners.gss:GSS",
+        "gss-iqp": "kcciol.learners.gss:GSSIQP",
+        "merlin": "kcciol.learners.merlin:MERLIN",
+        "podnet": "kcciol.learners.podnet:PODNet",
+        "ncm": "kcciol.learners.ncm:NCM",
+        "gaussian": "kcciol.learners.gaussian:Gaussian",
+        "slda": "kcciol.learners.slda:SLDA",
+        "ridge": "kcciol.learners.ridge:Ridge",
+    },
+    _require_learner,
+)
+
+
+def learner_type(name: str) -> type[Learner]:
+    """A method by its name."""
+    return LEARNERS.find(name)
+
+
+def card_of(name: str) -> Card:
+    """The card of a method, which is imported only if the card is not written out in its class."""
+    return card_in(LEARNERS.definition(name)) or LEARNERS.find(name).card
 
 
 def fitting(trains: str) -> list[str]:
@@ -48,25 +64,4 @@ def fitting(trains: str) -> list[str]:
     >>> "podnet" in fitting("head"), "podnet" in fitting("all")
     (False, True)
     """
-    return [name for name, learner in LEARNERS.items() if trains in learner.card.trains]
-
-
-def typical_bytes(name: str, classes: int = 200, width: int = 2304) -> int | None:
-    """What a learner keeps after so many classes, a task each; none for one that needs a whole network."""
-    method = learner_type(name)
-    if "head" not in method.card.trains:
-        return None
-    quick = {n: 0 for n in ("tune_steps", "anchor_steps", "epochs") if n in method.settings_type.__dataclass_fields__}
-    learner, example = method(Head(width), method.settings_type(**quick)), torch.zeros(1, width)
-    for label in range(classes):
-        learner.observe(example, np.array([label]))
-        if name != "merlin":  # whose task ends cost minutes, and add a few numbers
-            learner.end_task()
-    return sum(learner.memory().values())
-
-
-def learner_type(name: str) -> type[Learner]:
-    """A method by its name."""
-    if not isinstance(name, str) or name not in LEARNERS:
-        raise UserError(f"There is no learner {name!r}; there are: {', '.join(LEARNERS)}.")
-    return LEARNERS[name]
+    return [name for name, card in LEARNERS.survey(card_of)[0].items() if trains in card.trains]

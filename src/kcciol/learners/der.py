@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from kcciol.errors import UserError
+from kcciol.learners.base import Labels
+from kcciol.learners.bounds import bounded
+from kcciol.learners.card import Card
 from kcciol.learners.er import MemorySettings, ReplayLearner
-from kcciol.learners.learner import Card, Labels
+from kcciol.learners.grid import RATES, Grid
 from kcciol.learners.memory import reservoir_slots
+from kcciol.learners.model import Model
+from kcciol.learners.replay import Weighting, shares
 
 LOGITS = "logits.kept"
 
 
 @dataclass(frozen=True)
 class DERSettings(MemorySettings):
-    alpha: float = 0.1
+    alpha: float = bounded(0.1, low=0)
     """Weight of the squared distance to the logits that were kept, summed over classes."""
-    beta: float = 0.0
+    beta: float = bounded(0.0, low=0)
     """Weight of the cross-entropy of a second, independent draw; 0 is DER, which keeps no labels."""
-    weighting: Literal["joint", "additive"] = "additive"
+    weighting: Weighting = "additive"
     """additive: the new example, plus alpha and beta times means over the replayed ones, as published. joint: alpha and
     beta are weights of single examples, and the whole is divided by 1 + their number: with beta 1 it is ER's mean."""
     logits: Literal["before", "after"] = "before"
@@ -42,36 +47,45 @@ class DER(ReplayLearner):
     replay_weight beta.
     """
 
-    card = Card("replays examples with the logits they had", "Buzzega et al. 2020 (DER)", replay=True)
+    card = Card(
+        "replays examples with the logits they had",
+        "Buzzega et al. 2020 (DER)",
+        keeps="200 examples and their logits",
+        replay=True,
+        capacity="slots",
+    )
     settings_type = DERSettings
+    grid: ClassVar[Grid] = {
+        "rate": RATES,
+        "alpha": (1e-3, 0.01, 0.1, 1.0),
+        "weighting": ("joint", "additive"),
+        "reserve": (0, 100),
+    }
     fields: tuple[str, ...] = ("x",)
+    unknown: ClassVar[frozenset[str]] = frozenset({LOGITS})
+
+    @classmethod
+    def extra_bytes(cls, model: Model, settings: Any, classes: int) -> int:
+        return super().extra_bytes(model, settings, classes) + int(2 * 4 * classes * settings.slots)
 
     def _setup(self) -> None:
         super()._setup()
         self.alpha, self.beta = (self.column(name).to(self.rate)[:, None] for name in ("alpha", "beta"))
-        if bool((self.alpha < 0).any() or (self.beta < 0).any()):
-            raise UserError("alpha and beta must be 0 or more.")
         if "y" not in self.fields and bool(self.beta.any()):
             raise UserError("DER keeps no labels, so beta must be 0: use der++.")
         self.add_rows(LOGITS, self.kept.capacity, dtype=self.rate.dtype)  # (B, classes, slots): NaN where none was seen
-
-    def _grow(self, classes: int) -> None:
-        before = self.rows[LOGITS].shape[1] if LOGITS in self.rows else 0
-        super()._grow(classes)
-        if LOGITS in self.rows:
-            self.rows[LOGITS][:, before:] = torch.nan
 
     def _known(self) -> dict[str, Tensor]:
         known = super()._known()
         return known | {LOGITS: known[LOGITS][:, :, : self.kept.filled(self.steps)]}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:  # type: ignore[override]
-        kept = state.get(LOGITS)
-        if kept is not None:
-            wide = kept.new_full((*kept.shape[:2], self.kept.capacity), torch.nan)
-            wide[:, :, : kept.shape[2]] = kept
-            state = {**state, LOGITS: wide}
-        super().load_state_dict(state)
+    def _unused_rows(self, name: str, saved: Tensor) -> Tensor:
+        fits = saved.ndim == 3 and saved.shape[2] <= self.kept.capacity and saved.is_floating_point()
+        if name != LOGITS or not fits:
+            return super()._unused_rows(name, saved)
+        wide = saved.new_full((*saved.shape[:2], self.kept.capacity), torch.nan)
+        wide[:, :, : saved.shape[2]] = saved
+        return wide
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         label, k = self.labels(y), self.choice("replay")
@@ -80,9 +94,8 @@ class DER(ReplayLearner):
         xs = [x[:, None]] + [self.kept.read("x", s) for s in (first, second) if s is not None]
         logits, tape = self.model.forward(self.parameters, torch.cat(xs, 1))
         before = logits[:, 0, 1:].clone()
-        joint = self.choice("weighting") == "joint"
         n = 0 if first is None else first.shape[1]
-        new, each = (1 / (1 + n), 1 / (1 + n)) if joint else (1.0, 1 / max(n, 1))
+        new, each = shares(self.choice("weighting"), n, 1.0)
         errors = [self.cross_entropy_error(logits[:, :1], label) * new]
         if first is not None:
             errors.append(self._distance_error(logits[:, 1 : n + 1], first) * (self.alpha * each)[..., None])
@@ -117,6 +130,13 @@ class DER(ReplayLearner):
 class DERPP(DER):
     """DER that keeps labels too."""
 
-    card = Card("DER with the labels too", "Buzzega et al. 2020 (DER++)", replay=True)
+    card = Card(
+        "DER with the labels too",
+        "Buzzega et al. 2020 (DER++)",
+        keeps="200 examples, their labels and logits",
+        replay=True,
+        capacity="slots",
+    )
     settings_type = DERPPSettings
+    grid: ClassVar[Grid] = {"rate": RATES, "alpha": (0.01, 0.1), "beta": (1.0, 10.0), "reserve": (0, 100)}
     fields = ("x", "y")

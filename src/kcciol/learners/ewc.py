@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from kcciol.errors import UserError
+from kcciol.learners.base import Labels
+from kcciol.learners.bounds import bounded
+from kcciol.learners.card import Card
 from kcciol.learners.gradient import GradientLearner, GradientSettings
-from kcciol.learners.learner import Card, Labels
+from kcciol.learners.grid import RATES, Grid
 from kcciol.learners.model import Dense, Head, LowRank, per_copy
 
 FISHER, CENTRE, TASK = "fisher.", "centre.", "task."
@@ -19,7 +22,7 @@ _TINY = 1e-38
 
 @dataclass(frozen=True)
 class EWCSettings(GradientSettings):
-    strength: float = 1.0
+    strength: float = bounded(1.0, low=0)
     """Stiffness of the springs, which pull from the first end of a task on; 0 is plain online learning. With SGD, rate
     times strength must stay small, or they overshoot."""
     fisher: Literal["stream", "label"] = "stream"
@@ -34,14 +37,18 @@ class EWC(GradientLearner):
     two numbers for each parameter are enough for any number of tasks.
     """
 
-    card = Card("holds parameters that earlier tasks needed", "Kirkpatrick et al. 2017", tasks=True)
+    card = Card(
+        "holds parameters that earlier tasks needed",
+        "Kirkpatrick et al. 2017",
+        keeps="three numbers for each weight",
+        tasks=True,
+    )
     settings_type = EWCSettings
+    grid: ClassVar[Grid] = {"rate": RATES, "strength": (1e-3, 0.1, 10.0, 1e3, 1e5), "reserve": (0, 100)}
 
     def _setup(self) -> None:
         super()._setup()
         self.strength = self.column("strength").to(self.rate)
-        if bool((self.strength < 0).any()):
-            raise UserError(f"strength is {self.strength.min().item():g}, but must be 0 or more.")
         if self.choice("fisher") == "label" and not isinstance(self.model, Head):
             raise UserError("EWC's fisher 'label' is for linear heads on a frozen network: choose 'stream'.")
         self.minus = torch.full_like(self.rate, -1)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kcciol.errors import UserError
-from kcciol.kernels import BETA1, BETA2, EPS, have_triton
-from kcciol.learners.learner import Labels, Learner, Settings
-from kcciol.learners.model import ROWS, Gradient, Head, Parameters, per_copy
+from kcciol.learners.base import Labels, Learner, Settings
+from kcciol.learners.bounds import bounded
+from kcciol.learners.grid import RATES, WHOLE_RATES, Grid
+from kcciol.learners.model import ROWS, Gradient, Head, Parameters
+from kcciol.optim import adam_copies_
 
 PARAMETERS, MEAN, SQUARE = "parameters.", "adam.mean.", "adam.square."
 
@@ -22,13 +23,13 @@ PARAMETERS, MEAN, SQUARE = "parameters.", "adam.mean.", "adam.square."
 class GradientSettings(Settings):
     """What every gradient learner has."""
 
-    rate: float = 0.01
+    rate: float = bounded(0.01, above=0)
     """Rate of the optimiser."""
     optimizer: Literal["sgd", "adam"] = "sgd"
     """What updates the parameters."""
-    reserve: int = 100
+    reserve: int = bounded(100, low=0)
     """Rows of W that stand ready for classes to come and take part in the softmax; 0 means none."""
-    outputs: int = 0
+    outputs: int = bounded(0, low=0)
     """If above 0: W has so many rows in all, as when the number of classes is known, instead of a constant reserve."""
 
 
@@ -36,15 +37,12 @@ class GradientLearner(Learner):
     """Parameters of B copies and their updates. W starts from zero."""
 
     settings_type = GradientSettings
+    grid: ClassVar[Grid] = {"rate": RATES, "reserve": (0, 100)}
+    whole_grid: ClassVar[Grid] = {"rate": WHOLE_RATES, "reserve": (100,)}
 
     def _setup(self) -> None:
         super()._setup()
-        for name in ("reserve", "outputs"):
-            if self.choice(name) < 0:
-                raise UserError(f"{name} is {self.choice(name)}, but must be 0 or more.")
         self.rate = self.column("rate")
-        if not bool((self.rate > 0).all()):
-            raise UserError(f"The rate is {self.rate.min().item():g}, but must be above 0.")
         dtype = self.model.input_dtype if self.model.input_dtype.is_floating_point else torch.float32
         self.rate = self.rate.to(dtype)
         self.minus_one = torch.full((), -1.0, dtype=dtype, device=self.device)
@@ -145,12 +143,13 @@ class GradientLearner(Learner):
         values[0] /= count
         return error
 
-    def descend_one(self, error: Tensor, z: Tensor) -> None:
-        """The step of SGD that goes with it."""
+    def descend_one(self, error: Tensor, z: Tensor) -> Tensor:
+        """The step of SGD that goes with it: W loses the product of what is given back (rows,) and z."""
         weight, bias, *_ = self._views_of_one()
         scaled = error * self.rate_of_one
         weight.addr_(scaled, z, alpha=-1)
         bias.sub_(scaled)
+        return scaled
 
     # --- the update -------------------------------------------------------------------------------------------------
 
@@ -182,20 +181,7 @@ class GradientLearner(Learner):
         t = self.steps + 1
         means, squares, dense = self.group(MEAN), self.group(SQUARE), gradient.dense()
         for name, parameter in self.parameters.items():
-            adam_step_(parameter, dense[name], means[name], squares[name], self.rate, t)
+            adam_copies_(parameter, dense[name], means[name], squares[name], self.rate, t)
 
     def _scores(self, x: Tensor) -> Tensor:
         return self.model.logits(self.parameters, x)[..., 1:]
-
-
-def adam_step_(w: Tensor, g: Tensor, mean: Tensor, square: Tensor, rate: Tensor, t: int) -> None:
-    """The t-th step of Adam on copies (B, ...) with a rate (B,) each, in place."""
-    if w.is_cuda and w.dtype == torch.float32 and have_triton():
-        from kcciol.kernels.adam_triton import step_copies_  # here, because it needs Triton
-
-        step_copies_(w, g, mean, square, rate, t, (BETA1, BETA2, EPS))
-        return
-    mean.lerp_(g, 1 - BETA1)
-    square.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
-    scale = (square / (1 - BETA2**t)).sqrt_().add_(EPS)
-    w.sub_(mean / scale * (per_copy(rate, g) / (1 - BETA1**t)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,10 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kcciol.errors import UserError
+from kcciol.learners.base import Labels
+from kcciol.learners.bounds import bounded
+from kcciol.learners.card import Card
 from kcciol.learners.er import ReplayLearner, ReplaySettings
-from kcciol.learners.learner import Card, Labels
-from kcciol.learners.random import sample, uniform
+from kcciol.learners.grid import RATES, Grid
+from kcciol.learners.memory import PREFIX, bytes_of
+from kcciol.learners.model import Model
 from kcciol.learners.subset import least_alike
+from kcciol.random import sample, uniform
 
 _COMPARE, _CANDIDATE, _REPLACE, _RESTART = 100, 200, 201, 300  # purposes of random numbers
 _FIRST = 1.1  # score of the very first example, which there is nothing to compare with: as released
@@ -24,7 +30,7 @@ RECENT = "memory.recent."
 
 @dataclass(frozen=True)
 class DiverseSettings(ReplaySettings):
-    passes: int = 1
+    passes: int = bounded(1, low=1)
     """Times that the new example is learned, each time followed by other examples from the memory."""
 
 
@@ -33,14 +39,14 @@ class Diverse(ReplayLearner):
     before all of the memory has had its turn. The weights of the two are those of `weighting`; then the new example is
     offered to the memory."""
 
+    grid: ClassVar[Grid] = {"rate": RATES[1:], "reserve": (0, 100)}
+
     def _setup(self) -> None:
         super()._setup()
         if self.adam:
             raise UserError(
                 "GSS takes several steps for each example, which Adam's correction does not count: use optimizer 'sgd'."
             )
-        if self.choice("passes") < 1:
-            raise UserError(f"passes is {self.choice('passes')}, but must be at least 1.")
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         label = self.labels(y)
@@ -56,17 +62,11 @@ class Diverse(ReplayLearner):
             return
         filled = slots.shape[1]
         count = min(replay, filled)
-        new, old = self._weights(count)
+        new, old = self.weights(count)
         for turn in range(passes):
             self.error_step(x, y, new)
             places = slots[:, (turn * count + torch.arange(count, device=self.device)) % filled]
             self.error_step(self.kept.read("x", places), self.kept.read("y", places), old)
-
-    def _weights(self, count: int) -> tuple[float, Tensor | float]:
-        """Weights of the loss of the new example and of each of `count` replayed ones."""
-        if self.choice("weighting") == "joint":
-            return 1 / (1 + count), 1 / (1 + count)
-        return 1.0, self.column("replay_weight").to(self.rate)[:, None] / count
 
     @abstractmethod
     def _offer(self, x: Tensor, label: Tensor) -> None:
@@ -95,7 +95,7 @@ class Diverse(ReplayLearner):
 
 @dataclass(frozen=True)
 class GSSSettings(DiverseSettings):
-    compared: int = 10
+    compared: int = bounded(10, low=1)
     """Examples of the memory, drawn anew each time, whose gradients the new one is compared with."""
 
 
@@ -106,13 +106,21 @@ class GSS(Diverse):
     gives way with probability C_i / (C_i + C).
     """
 
-    card = Card("keeps examples whose gradients differ, chosen one by one", "Aljundi et al. 2019 (GSS)", replay=True)
+    card = Card(
+        "keeps examples whose gradients differ, chosen one by one",
+        "Aljundi et al. 2019 (GSS)",
+        keeps="200 examples and a score of each",
+        replay=True,
+        capacity="slots",
+    )
     settings_type = GSSSettings
+
+    @classmethod
+    def extra_bytes(cls, model: Model, settings: Any, classes: int) -> int:
+        return super().extra_bytes(model, settings, classes) + int(8 * settings.slots)  # scores
 
     def _setup(self) -> None:
         super()._setup()
-        if self.choice("compared") < 1:
-            raise UserError(f"compared is {self.choice('compared')}, but must be at least 1.")
         self.state["memory.score"] = self.rate.new_zeros(self.copies, self.kept.capacity)
 
     def _offer(self, x: Tensor, label: Tensor) -> None:
@@ -147,10 +155,14 @@ class GSS(Diverse):
 
 @dataclass(frozen=True)
 class GSSIQPSettings(DiverseSettings):
-    recent: int = 30
+    recent: int = bounded(30, low=1)
     """Examples that wait, on top of `slots`, until the memory is chosen anew from them and itself."""
-    restarts: int = 20
+    restarts: int = bounded(20, low=0)
     """Random starts of the search, besides the one from the memory as it is."""
+
+    @property
+    def waiting(self) -> int:
+        return max(0, self.recent - 1)
 
 
 class GSSIQP(Diverse):
@@ -159,16 +171,23 @@ class GSSIQP(Diverse):
     While there is room every example enters at once, since the best set is then all of them.
     """
 
-    card = Card("keeps examples whose gradients differ, chosen together", "Aljundi et al. 2019 (GSS-IQP)", replay=True)
+    card = Card(
+        "keeps examples whose gradients differ, chosen together",
+        "Aljundi et al. 2019 (GSS-IQP)",
+        keeps="200 examples, and up to 29 that wait",
+        replay=True,
+        capacity="slots",
+    )
     settings_type = GSSIQPSettings
+    class_numbers: ClassVar[Mapping[str, int]] = {PREFIX + "y": 0, RECENT + "y": 0}
+
+    @classmethod
+    def extra_bytes(cls, model: Model, settings: Any, classes: int) -> int:
+        return super().extra_bytes(model, settings, classes) + int(settings.recent * bytes_of(model))
 
     def _setup(self) -> None:
         super()._setup()
         self.room = self.choice("recent")
-        if self.room < 1:
-            raise UserError(f"recent is {self.room}, but must be at least 1.")
-        if self.choice("restarts") < 0:
-            raise UserError(f"restarts is {self.choice('restarts')}, but must be 0 or more.")
         for name in self.fields:
             like = self.kept[name]
             self.state[RECENT + name] = like.new_zeros(self.copies, self.room, *like.shape[2:])

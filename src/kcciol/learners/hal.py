@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -10,10 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.errors import UserError
-from kcciol.kernels import BETA1, BETA2, EPS
-from kcciol.learners.learner import Card, Labels
+from kcciol.learners.base import Labels
+from kcciol.learners.bounds import bounded
+from kcciol.learners.card import Card
+from kcciol.learners.grid import RATES, Grid
 from kcciol.learners.model import ROWS, Dense, Gradient, LowRank, Parameters, per_copy
 from kcciol.learners.ring import COUNT, KEPT, RingLearner, RingSettings
+from kcciol.nets.pixels import to_unit
+from kcciol.optim import adam_, corrections
 
 _ANCHORS, _TUNE = 200, 300  # purposes of random numbers
 ANCHOR, MADE = "anchors.x", "anchors.made"
@@ -23,20 +29,20 @@ KEEP_MEAN, KEEP_FEATURE = 0.9, 0.5  # how much of the running means stays when a
 
 @dataclass(frozen=True)
 class HALSettings(RingSettings):
-    strength: float = 0.1
+    strength: float = bounded(0.1, low=0)
     """lambda: weight of the anchors' squared change; 0 is replay from the ring."""
-    closeness: float = 0.1
+    closeness: float = bounded(0.1, low=0)
     """gamma: weight of the distance between the features of an anchor and those of its class."""
-    anchors: int = 10
+    anchors: int = bounded(10, low=0)
     """Anchors drawn at each step."""
-    tune_steps: int = 50
+    tune_steps: int = bounded(50, low=0)
     """Steps of SGD on earlier tasks' examples that show what the task just learned would lose."""
-    tune_batch: int = 10
+    tune_batch: int = bounded(10, low=0)
     """Examples in each of them."""
-    anchor_steps: int = 100
+    anchor_steps: int = bounded(100, low=0)
     """Steps of Adam that an anchor is made with; with `anchor_rate` 0.001 no value of it moves by more than about 0.1,
     a tenth of the range of an image."""
-    anchor_rate: float = 0.001
+    anchor_rate: float = bounded(0.001, low=0)
     """Rate of these steps."""
 
 
@@ -58,20 +64,23 @@ class HAL(RingLearner):
     """
 
     card = Card(
-        "replay, and anchors whose logits should not move", "Chaudhry et al. 2021 (HAL)", replay=True, tasks=True
+        "replay, and anchors whose logits should not move",
+        "Chaudhry et al. 2021 (HAL)",
+        keeps="an example and an anchor for each class",
+        replay=True,
+        capacity="ring",
+        per_class=True,
+        tasks=True,
     )
     settings_type = HALSettings
+    class_numbers: ClassVar[Mapping[str, int]] = {LABEL: -1}
+    grid: ClassVar[Grid] = {"rate": RATES[1:], "strength": (1e-3, 0.1, 10.0), "reserve": (0, 100)}
+    idle: ClassVar[Mapping[str, Any]] = {"replay": 0, "tune_steps": 0, "anchor_steps": 0}
 
     def _setup(self) -> None:
         super()._setup()
         if self.adam:
             raise UserError("HAL looks ahead along a step of SGD, which Adam would not take: use optimizer 'sgd'.")
-        for name in ("strength", "closeness", "anchor_rate"):
-            if bool((self.column(name) < 0).any()):
-                raise UserError(f"{name} is {self.column(name).min().item():g}, but must be 0 or more.")
-        for name in ("anchors", "tune_steps", "tune_batch", "anchor_steps"):
-            if self.choice(name) < 0:
-                raise UserError(f"{name} is {self.choice(name)}, but must be 0 or more.")
         self.strength, self.closeness = (self.column(n).to(self.rate) for n in ("strength", "closeness"))
         self.look = self.choice("anchors") > 0 and bool(self.strength.any())
         self.add_rows(ANCHOR, *self.model.input_shape, dtype=self.rate.dtype)
@@ -155,9 +164,16 @@ class HAL(RingLearner):
         self.state[LABEL] = torch.zeros(self.copies, 0, dtype=torch.int64)  # on the host, -1 for none
 
     def _unused(self, name: str, saved: Tensor) -> Tensor:
-        if name in (MEAN, FEATURE, LABEL) and saved.shape[2:] == self.state[name].shape[2:]:
-            return saved.clone()
-        return super()._unused(name, saved)
+        if name not in (MEAN, FEATURE, LABEL):
+            return super()._unused(name, saved)
+        # there is a row of each class of the task, and their number is the saved learner's affair
+        self._require_alike(name, saved, (self.copies, *saved.shape[1:2], *self.state[name].shape[2:]))
+        return saved.clone()
+
+    def require_sound(self) -> None:
+        super().require_sound()
+        if not self.state[MEAN].shape[1] == self.state[FEATURE].shape[1] == self.state[LABEL].shape[1]:
+            raise UserError("what it gathered of a task does not fit together.")
 
     def _gather(self, x: Tensor, y: Labels) -> None:
         """Running means of the inputs and of what the head sees."""
@@ -174,13 +190,9 @@ class HAL(RingLearner):
         known[everyone, place] = y
         copies, places = (torch.from_numpy(i).to(self.device) for i in (everyone, place))
         phi = self.model.features(self.parameters, x[:, None])[:, 0]
-        for name, value, stays in ((MEAN, self._real(x), KEEP_MEAN), (FEATURE, phi, KEEP_FEATURE)):
+        for name, value, stays in ((MEAN, to_unit(x, self.rate.dtype), KEEP_MEAN), (FEATURE, phi, KEEP_FEATURE)):
             mean = self.state[name][copies, places]
             self.state[name][copies, places] = torch.where(per_copy(old, value), mean.lerp(value, 1 - stays), value)
-
-    def _real(self, x: Tensor) -> Tensor:
-        """Inputs as anchors are kept."""
-        return x.to(self.rate) / 255 if x.dtype == torch.uint8 else x
 
     # --- anchors ----------------------------------------------------------------------------------------------------
 
@@ -202,7 +214,7 @@ class HAL(RingLearner):
         """(B, k), -1 for none -> (B, k, ...)."""
         everyone, wanted = torch.arange(self.copies, device=self.device)[:, None], labels.clamp_min(0)
         newest = (self.rows[COUNT][everyone, wanted] - 1) % self.ring
-        last = self._real(self.rows[KEPT][everyone, wanted, newest])
+        last = to_unit(self.rows[KEPT][everyone, wanted, newest], self.rate.dtype)
         now = (labels[..., None] == torch.arange(self.classes, device=self.device)).any(1)
         earlier = self._seen_mask() & ~now
         some = earlier.any(1)
@@ -231,15 +243,14 @@ class HAL(RingLearner):
 
     def _descend_anchors(self, start: Tensor, tuned: Parameters, labels: Tensor) -> Tensor:
         """Adam from start (B, k, ...)."""
-        e, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)
+        e, mean, square = start.clone(), torch.zeros_like(start), torch.zeros_like(start)
         rate = per_copy(self.column("anchor_rate").to(self.rate), e)
         for t in range(1, self.choice("anchor_steps") + 1):
             with torch.enable_grad():
                 leaf = e.detach().requires_grad_()
                 loss = self.anchor_loss(leaf, tuned, labels).sum()
             (g,) = torch.autograd.grad(loss, leaf)
-            mean, square = mean.lerp(g, 1 - BETA1), square.lerp(g.square(), 1 - BETA2)
-            e = e - rate * (mean / (1 - BETA1**t)) / ((square / (1 - BETA2**t)).sqrt() + EPS)
+            adam_(e, g, mean, square, *corrections(rate, t))
         if self.model.input_dtype == torch.uint8:
             e = e.clamp(0, 1)
         good = e.isfinite().flatten(2).all(-1)  # where the loss has no slope, the mean is the anchor

@@ -1,15 +1,23 @@
-"""Examples kept for replay: which enter, which leave. All copies hold equally many; each copy draws its own."""
+"""Examples kept for replay: which enter, which leave, and what all learners share that keep some. All copies hold
+equally many; each copy draws its own."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kcciol.learners.random import integers, sample
+from kcciol.errors import UserError
+from kcciol.learners.base import Learner, Settings
+from kcciol.learners.bounds import bounded
+from kcciol.learners.model import Model
+from kcciol.random import integers, sample
 
 _INSERT, _DRAW = 0, 1  # purposes of random numbers
 PREFIX = "memory."
@@ -69,3 +77,50 @@ class Memory:
             return whole[0].index_select(0, slots[0])[None]
         everyone = torch.arange(len(slots), device=slots.device)[:, None]
         return whole[everyone, slots]
+
+
+def bytes_of(model: Model) -> int:
+    """What an example and its label take."""
+    return 8 + math.prod(model.input_shape) * model.input_dtype.itemsize
+
+
+@dataclass(frozen=True)
+class SlotSettings(Settings):
+    slots: int = bounded(200, low=1, remedy="use `online` to keep nothing")
+    """Examples in the memory."""
+
+
+class MemoryLearner(Learner):
+    """A learner with examples and what belongs to them in `kept`; all of `state` that is named memory.* is as full."""
+
+    settings_type: ClassVar[type[Settings]] = SlotSettings
+    fields: tuple[str, ...] = ("x", "y")
+    class_numbers: ClassVar[Mapping[str, int]] = {PREFIX + "y": 0}
+
+    @classmethod
+    def extra_bytes(cls, model: Model, settings: Any, classes: int) -> int:
+        return super().extra_bytes(model, settings, classes) + int(settings.slots * bytes_of(model))
+
+    def _setup(self) -> None:
+        super()._setup()
+        slots = self.choice("slots")
+        shape, dtype = self.model.input_shape, self.model.input_dtype
+        like = {
+            "x": torch.empty(self.copies, *shape, dtype=dtype, device=self.device),
+            "y": torch.empty(self.copies, dtype=torch.int64, device=self.device),
+        }
+        self.kept = Memory(self.state, {name: like[name] for name in self.fields}, slots, self.keys)
+
+    def _used(self) -> dict[str, Tensor]:
+        filled = self.kept.filled(self.steps)
+        return {n: t[:, :filled] if n.startswith(PREFIX) else t for n, t in super()._used().items()}
+
+    def _unused(self, name: str, saved: Tensor) -> Tensor:
+        if not name.startswith(PREFIX):
+            return super()._unused(name, saved)
+        whole = torch.zeros_like(self.state[name])
+        if saved.ndim < 2 or saved.shape[1] > whole.shape[1]:
+            raise UserError(f"The saved {name} is {tuple(saved.shape)}, which does not fit {tuple(whole.shape)}.")
+        self._require_alike(name, saved, (self.copies, saved.shape[1], *whole.shape[2:]))
+        whole[:, : saved.shape[1]] = saved
+        return whole

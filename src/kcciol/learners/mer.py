@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from kcciol.errors import UserError
+from kcciol.learners.base import Labels
+from kcciol.learners.bounds import bounded
+from kcciol.learners.card import Card
 from kcciol.learners.er import MemorySettings, ReplayLearner
-from kcciol.learners.learner import Card, Labels
+from kcciol.learners.grid import RATES, Grid
 from kcciol.learners.model import Parameters, per_copy
 
 
 @dataclass(frozen=True)
 class MERSettings(MemorySettings):
-    batches: int = 1
+    batches: int = bounded(1, low=1)
     """Passes over the new example and newly drawn ones."""
-    within: float = 1.0
+    within: float = bounded(1.0, low=0)
     """beta: how far to go from where a pass began to where it ended."""
-    across: float = 0.3
+    across: float = bounded(0.3, low=0)
     """gamma: how far to go from where all passes began to where they ended."""
 
 
@@ -26,18 +30,20 @@ class MER(ReplayLearner):
     """For each new example: `batches` times, SGD on it and on each replayed example in turn, then back a part of the
     way; then back a part of the whole way."""
 
-    card = Card("replay with Reptile's interpolation, one example a step", "Riemer et al. 2019", replay=True)
+    card = Card(
+        "replay with Reptile's interpolation, one example a step",
+        "Riemer et al. 2019",
+        keeps="200 examples",
+        replay=True,
+        capacity="slots",
+    )
     settings_type = MERSettings
+    grid: ClassVar[Grid] = {"rate": RATES[1:], "across": (0.03, 0.1, 0.3, 1.0), "reserve": (0, 100)}
 
     def _setup(self) -> None:
         super()._setup()
         if self.adam:
             raise UserError("MER goes back a part of its way, which leaves Adam's moments behind: use optimizer 'sgd'.")
-        for name in ("within", "across"):
-            if bool((self.column(name) < 0).any()):
-                raise UserError(f"{name} is {self.column(name).min().item():g}, but must be 0 or more.")
-        if self.choice("batches") < 1:
-            raise UserError(f"batches is {self.choice('batches')}, but must be at least 1.")
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         label = self.labels(y)

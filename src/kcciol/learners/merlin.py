@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,11 +14,14 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.learners import weightvae as vae
+from kcciol.learners.base import Labels
+from kcciol.learners.bounds import bounded
+from kcciol.learners.card import Card
 from kcciol.learners.gradient import PARAMETERS
-from kcciol.learners.keeper import Keeper, KeeperSettings
-from kcciol.learners.learner import Card, Labels
-from kcciol.learners.model import Head, per_copy
-from kcciol.learners.random import sample, uniform
+from kcciol.learners.grid import Grid
+from kcciol.learners.memory import MemoryLearner, SlotSettings
+from kcciol.learners.model import Head, Model, per_copy
+from kcciol.random import sample, seeded, uniform
 
 MODEL = PARAMETERS + "weight"  # (B, classes, d + 1): the model of the task that runs, bias last
 GENERATOR, CLASS = "generator.", "generator.class"
@@ -27,41 +31,41 @@ _START, _CLASS, _FIT, _REPLAY, _MEMBERS, _TUNE = range(3000, 3006)  # purposes o
 
 
 @dataclass(frozen=True)
-class MERLINSettings(KeeperSettings):
+class MERLINSettings(SlotSettings):
     generator: Literal["vae", "none"] = "vae"
     """Where the ensemble comes from: the autoencoder, or random weights (a control: the same tuning on the same memory
     without anything that was learned of weights)."""
-    rate: float = 0.01
+    rate: float = bounded(0.01, above=0)
     """Rate of SGD for the model of the task that runs."""
-    updates: int = 1
+    updates: int = bounded(1, low=0)
     """Steps of that model on each example."""
-    chunk: int = 300
+    chunk: int = bounded(300, low=1)
     """Weights that the autoencoder reads at a time."""
-    hidden: int = 50
+    hidden: int = bounded(50, low=1)
     """Width of its two hidden layers."""
-    latent: int = 2
+    latent: int = bounded(2, low=1)
     """Numbers in its code."""
-    place: int = 8
+    place: int = bounded(8, low=1)
     """Numbers that tell its decoder the class and the piece."""
-    epochs: int = 25
+    epochs: int = bounded(25, low=0)
     """Steps of Adam that it takes at the end of a task, each on all chunks."""
-    generator_rate: float = 0.01
+    generator_rate: float = bounded(0.01, above=0)
     """Rate of these steps."""
-    replayed: int = 10
+    replayed: int = bounded(10, low=0)
     """Earlier tasks whose weights are decoded and learned again with a new task's, drawn at random."""
-    draws: int = 10
+    draws: int = bounded(10, low=1)
     """Weights decoded for each of them, of which the best on the memory is learned again."""
-    members: int = 10
+    members: int = bounded(10, low=1)
     """Models in the ensemble that answers."""
-    tune_steps: int = 200
+    tune_steps: int = bounded(200, low=0)
     """Steps of Adam that each of them takes on the memory before it answers; 0 is the bare generator (a control)."""
-    tune_rate: float = 0.001
+    tune_rate: float = bounded(0.001, above=0)
     """Rate of these steps."""
-    tune_batch: int = 10
+    tune_batch: int = bounded(10, low=1)
     """Kept examples in each of these steps."""
 
 
-class MERLIN(Keeper):
+class MERLIN(MemoryLearner):
     """A linear head psi_t is trained on each task t alone, from zero. A variational autoencoder, one for the whole
     stream, learns the heads c = psi_t / rms(psi_t) in chunks, with a prior N(mu_t, v_t) for each task, learned too:
 
@@ -85,7 +89,9 @@ class MERLIN(Keeper):
     card = Card(
         "tunes heads from a generator of weights on its memory",
         "Joseph & Balasubramanian 2020",
+        keeps="200 examples and a generator of weights",
         replay=True,
+        capacity="slots",
         tasks=True,
         sequential=True,
         trains=("head",),
@@ -93,11 +99,19 @@ class MERLIN(Keeper):
     )
     settings_type = MERLINSettings
 
+    @classmethod
+    def extra_bytes(cls, model: Model, settings: Any, classes: int) -> int:
+        pieces = math.ceil((math.prod(model.input_shape) + 1) / settings.chunk)
+        units = settings.hidden * (2 * settings.chunk + 3 * settings.latent + settings.place)
+        return super().extra_bytes(model, settings, classes) + int(3 * 4 * (units + pieces * settings.place))
+
+    grid: ClassVar[Grid] = {"rate": (0.1, 0.01), "tune_rate": (0.01, 0.001)}
+    idle: ClassVar[Mapping[str, Any]] = {"epochs": 0, "tune_steps": 0}
+
     def _setup(self) -> None:
         if not isinstance(self.model, Head):
             raise UserError("MERLIN generates heads for a frozen network: give it the features, or use `er` to train.")
         super()._setup()
-        self._check_settings()
         self.dtype, self.width = self.model.input_dtype, self.model.width + 1
         names = ("chunk", "hidden", "latent", "place")
         self.shape = vae.Shape(self.width, *(self.choice(name) for name in names))
@@ -116,20 +130,19 @@ class MERLIN(Keeper):
         self.add_rows(CLASS, self.shape.place, dtype=self.dtype)
         self.add_rows(TASK, dtype=torch.int64)  # when a class came
 
-    def _check_settings(self) -> None:
-        at_least = dict.fromkeys(("chunk", "hidden", "latent", "place", "draws", "members", "tune_batch"), 1)
-        for name, least in (at_least | dict.fromkeys(("updates", "epochs", "replayed", "tune_steps"), 0)).items():
-            if self.choice(name) < least:
-                raise UserError(f"{name} is {self.choice(name)}, but must be at least {least}.")
-        for name in ("rate", "generator_rate", "tune_rate"):
-            if not bool((self.column(name) > 0).all()):
-                raise UserError(f"{name} is {self.column(name).min().item():g}, but must be above 0.")
-
     def _unused(self, name: str, saved: Tensor) -> Tensor:
+        if not name.startswith(PRIOR):
+            return super()._unused(name, saved)
         # there is a row of each task, and their number is the saved learner's affair
-        if name.startswith(PRIOR) and saved.shape[2:] == self.state[name].shape[2:]:
-            return saved.clone()
-        return super()._unused(name, saved)
+        self._require_alike(name, saved, (self.copies, *saved.shape[1:2], *self.state[name].shape[2:]))
+        return saved.clone()
+
+    def require_sound(self) -> None:
+        super().require_sound()
+        if self.generates:
+            tasks = {self.state[name].shape[1] for name in (MEAN, LOGVAR, SIZE)}
+            if len(tasks) > 1 or bool((self.rows[TASK] > self.tasks).any()):
+                raise UserError("what it knows of its tasks does not fit together.")
 
     def _restored(self) -> None:
         self._ensemble = None
@@ -137,7 +150,7 @@ class MERLIN(Keeper):
     def _generator(self, copy: int, purpose: int, time: int | None = None) -> torch.Generator:
         """Random numbers of a copy at this time (or at one given) for this purpose."""
         number = uniform(self.keys[copy : copy + 1], self.steps if time is None else time, purpose, 1)[0, 0]
-        return torch.Generator().manual_seed(int(number * 2**53))
+        return seeded(int(number * 2**53))
 
     def _normal(self, generator: torch.Generator, *shape: int) -> Tensor:
         return torch.randn(shape, generator=generator).to(self.device, self.dtype)

@@ -20,7 +20,8 @@ from kcciol.config import NetConfig
 from kcciol.errors import UserError
 from kcciol.kernels import have_triton
 from kcciol.nets import copies
-from kcciol.nets.encoder import Encoder
+from kcciol.nets.encoder import ConvEncoder
+from kcciol.nets.pixels import to_unit
 
 Parameters = dict[str, Tensor]  # (B, ...) each
 ROWS = ("weight", "bias")  # the parameters that have a row for each class: (B, rows, d) and (B, rows)
@@ -174,7 +175,7 @@ class Network(Model):
         """theta is where every copy begins."""
         if net.gate:
             raise UserError("A gated network (ANML) is for learners on a frozen one: train the head only.")
-        self.encoder = Encoder(net, image_shape)
+        self.encoder = ConvEncoder(net, image_shape)
         self.input_shape, self.width, self.theta = image_shape, self.encoder.features, dict(theta)
         self.at_once = max(1, 2**31 // (max(self.encoder.macs()) // net.channels))  # by the patches of an image
 
@@ -194,11 +195,7 @@ class Network(Model):
         return list(self._layers(parameters, x))
 
     def _layers(self, parameters: Parameters, x: Tensor) -> Iterator[Tensor]:
-        return copies.maps(parameters, self._scaled(parameters, x), self.encoder.strides)
-
-    def _scaled(self, parameters: Parameters, x: Tensor) -> Tensor:
-        """Images whose values are from 0 to 1."""
-        return x.to(parameters["weight"].dtype) / 255 if x.dtype == torch.uint8 else x
+        return copies.maps(parameters, to_unit(x, parameters["weight"].dtype), self.encoder.strides)
 
     def flat(self, a: Tensor) -> Tensor:
         """The last map (B, m, channels, h, w) as features (B, m, width), in the encoder's order."""
@@ -211,7 +208,7 @@ class Network(Model):
 
     def single_gradients(self, parameters: Parameters, x: Tensor, gradient: Tensor) -> Iterator[Tensor]:
         theta = {name: p for name, p in parameters.items() if name not in ROWS}
-        scaled = self._scaled(parameters, x)
+        scaled = to_unit(x, parameters["weight"].dtype)
         if copies.kernels_can(scaled):
             at = gradient.reshape(*x.shape[:2], *self.encoder.sides[-1], self.encoder.channels)
             yield from copies.single_gradients(theta, scaled, self.encoder.strides, at)

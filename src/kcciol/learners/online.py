@@ -2,26 +2,108 @@
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 from torch import Tensor
 
-from kcciol.learners.gradient import GradientLearner
-from kcciol.learners.learner import Card, Labels
-from kcciol.learners.model import Head, LowRank, per_copy
+from kcciol.learners.base import Labels, Learner, Settings
+from kcciol.learners.card import Card
+from kcciol.learners.gradient import PARAMETERS, GradientLearner
+from kcciol.learners.head import HeadInStep
+from kcciol.learners.model import ROWS, Head, LowRank, Model, per_copy
+from kcciol.learners.snapshot import Snapshot
 
 BLOCK = 64  # examples of a class that are learned together: more cost more in products than they save
+_STEPS = 2  # steps that are not dearer to take again than a copy
 FEW = 6  # fewer are quicker one after another
 
 
-class Online(GradientLearner):
-    """W <- W - rate * gradient of the cross-entropy of the example."""
+class HeadSnapshot(Snapshot):
+    """A linear head: its weights (1 + classes, d) and biases, of which the first stand for classes to come."""
 
-    card = Card("one optimiser step on each example", "Javed and White 2019 (OML)")
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        self.weight, self.bias, self.classes = weight[1:], bias[1:], len(bias) - 1
+
+    def scores(self, x: Tensor) -> Tensor:
+        self.require_classes()
+        scores = (
+            torch.addmv(self.bias, self.weight, x[0])[None]
+            if len(x) == 1
+            else torch.addmm(self.bias, x, self.weight.mT)
+        )
+        return scores.masked_fill_(scores.isnan(), -torch.inf)  # what has diverged knows nothing
+
+
+class Online(GradientLearner):
+    """W <- W - rate * gradient of the cross-entropy of the example.
+
+    Two tensors hold W in turn. While a snapshot has one of them, learning goes on in the other, which first takes the
+    step that it has missed.
+    """
+
+    card = Card("one optimiser step on each example", "Javed and White 2019 (OML)", keeps="nothing", algorithm4=True)
+
+    @classmethod
+    def in_step(cls, model: Model, settings: Settings, classes: int) -> type[Learner]:
+        rows = getattr(settings, "outputs", 0)  # with a constant reserve instead, rows come with their classes
+        return HeadInStep if isinstance(model, Head) and rows >= classes else cls
+
+    _shown: weakref.ref[HeadSnapshot] | None = None  # the last snapshot, if it may have the W of now
+    _other: tuple[Tensor, weakref.ref[HeadSnapshot]] | None = None  # the other W, and the last snapshot that had it
+    _missed: list[tuple[Tensor, Tensor]] | None = None  # the steps that the other lacks; none if nobody counted
+    _new: list[int]  # the classes that it lacks
+    _of_snapshots = GradientLearner._of_snapshots | {"_shown", "_other", "_missed", "_new"}
+
+    def snapshot(self) -> Snapshot:
+        if self.copies > 1 or self.device.type != "cpu" or not isinstance(self.model, Head) or not self.seen.all():
+            return super().snapshot()
+        if not self._watched:
+            self._shown = self._other = self._missed = None
+        if self._shown is not None and (last := self._shown()) is not None:
+            return last
+        used = 1 + self.classes
+        weight, bias = (self.rows[PARAMETERS + name][0, :used] for name in ROWS)
+        shown = HeadSnapshot(weight, bias.clone())
+        self._shown, self._watched = weakref.ref(shown), True
+        return shown
+
+    def _will_learn(self, y: Labels) -> None:
+        name, label = PARAMETERS + "weight", int(y[0])
+        if self._shown is not None:
+            held, self._shown = self._shown, None
+            if held() is not None:
+                now = self.rows[name]
+                self.rows[name] = self._caught_up(now)
+                self._views, self._one_cache = {}, None
+                self._other, self._missed, self._new = (now, held), [], []
+        if label >= self.classes and self._missed is not None:
+            self._new.append(label)
+
+    def _caught_up(self, now: Tensor) -> Tensor:
+        """The other W with what is in this one; a new one if it cannot be had."""
+        other, self._other = self._other, None
+        if other is None or other[1]() is not None or other[0].shape != now.shape or self._missed is None:
+            return now.clone()
+        whole = other[0]
+        for scaled, z in self._missed:
+            whole[0, : len(scaled)].addr_(scaled, z, alpha=-1)
+        rows = [1 + label for label in self._new]
+        whole[0, rows] = now[0, rows]
+        return whole
+
+    def _count(self, step: tuple[Tensor, Tensor] | None) -> None:
+        """The other W misses this step too; none if it cannot be written down."""
+        if self._missed is not None:
+            self._missed = None if step is None or len(self._missed) >= _STEPS else [*self._missed, step]
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         if self.single:
-            self.descend_one(self.error_of_one(x[0], int(y[0])), x[0])
+            scaled = self.descend_one(self.error_of_one(x[0], int(y[0])), x[0])
+            if self._watched:
+                self._count((scaled, x[0].clone()))
             return
+        self._count(None)
         self.error_step(x[:, None], self.labels(y))
 
     def _learn_class(self, x: Tensor, y: Labels) -> None:
@@ -33,6 +115,7 @@ class Online(GradientLearner):
         if self.adam or not isinstance(self.model, Head) or x.shape[1] < FEW:
             super()._learn_class(x, y)
             return
+        self._count(None)
         rate = per_copy(self.rate, x)
         for z in torch.split(x, BLOCK, 1):
             errors, _ = self.model.forward(self.parameters, z)  # logits first, and row by row the gradient at them
@@ -69,4 +152,9 @@ class Online(GradientLearner):
 class ApproxIID(Online):
     """The same; whoever runs the stream shuffles it first. How well one pass could do if nothing came in order."""
 
-    card = Card("online on a shuffled stream: no forgetting to avoid", "Javed and White 2019 (OML)")
+    card = Card(
+        "online on a shuffled stream: no forgetting to avoid",
+        "Javed and White 2019 (OML)",
+        keeps="nothing",
+        shuffled=True,
+    )

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.errors import UserError
+from kcciol.learners.base import Labels
+from kcciol.learners.bounds import bounded
+from kcciol.learners.card import Card
 from kcciol.learners.gradient import PARAMETERS
-from kcciol.learners.keeper import Keeper, KeeperSettings
-from kcciol.learners.learner import Card, Labels
+from kcciol.learners.grid import WHOLE_RATES, Grid
+from kcciol.learners.memory import SlotSettings
 from kcciol.learners.model import Network, Parameters, per_copy
-from kcciol.learners.random import sample, uniform
+from kcciol.learners.replay import Replaying, WeightingSettings
+from kcciol.random import sample, uniform
 
 TEACHER, KNOWN = "teacher.", "teacher.known"
 WEIGHT, SCALE = "weight", "scale"  # the head's parameters: proxies (B, classes, K, d) and log eta (B,)
@@ -25,38 +29,31 @@ _IMPRINT, _TUNE = 1000, 2000  # purposes of random numbers
 
 
 @dataclass(frozen=True)
-class PODNetSettings(KeeperSettings):
-    rate: float = 0.01
+class PODNetSettings(WeightingSettings, SlotSettings):
+    rate: float = bounded(0.01, above=0)
     """Rate of SGD."""
-    replay: int = 10
-    """Examples replayed at each step."""
-    weighting: Literal["joint", "additive"] = "joint"
-    """joint: one mean over the new and the replayed examples; additive: the new one, plus `replay_weight` times the
-    mean of the others. The distillation is a mean over all of them either way."""
-    replay_weight: float = 1.0
-    """additive: weight of the replayed examples."""
-    proxies: int = 10
+    proxies: int = bounded(10, low=1)
     """K: directions that stand for one class."""
-    margin: float = 0.6
+    margin: float = bounded(0.6, low=0)
     """How far the true class's score must lead before an example costs nothing."""
-    spatial: float = 3.0
+    spatial: float = bounded(3.0, low=0)
     """Strength of the distillation of every convolution's output; 0 is none."""
-    flat: float = 1.0
+    flat: float = bounded(1.0, low=0)
     """Strength of the distillation of the features; 0 is none."""
     first_teacher: Literal["none", "start"] = "none"
     """Who teaches in the first task: nobody, or the network that the stream begins with (for one that knows things)."""
     old_proxies: Literal["frozen", "trained"] = "frozen"
     """Whether proxies of earlier tasks' classes move too when an example arrives; tuning moves them in any case."""
-    spread: float = 0.1
+    spread: float = bounded(0.1, low=0)
     """A new class's proxies start at its first example's direction, moved by noise of about this length: without it
     they would be equal, and stay so."""
-    tune_passes: int = 1
+    tune_passes: int = bounded(1, low=0)
     """At the end of a task: passes over the memory that train the classifier alone; 0 sees each example once only."""
-    tune_rate: float = 0.01
+    tune_rate: float = bounded(0.01, above=0)
     """Rate of SGD in these passes."""
 
 
-class PODNet(Keeper):
+class PODNet(Replaying):
     """The score of class c, for features h and its proxies w_c1 ... w_cK, and the loss of an example of class y:
 
         s_ck = -|h/|h| - w_ck/|w_ck||^2 = 2 cos(h, w_ck) - 2
@@ -77,9 +74,18 @@ class PODNet(Keeper):
     """
 
     card = Card(
-        "several proxies a class, distilled maps", "Douillard et al. 2020", replay=True, tasks=True, trains=("all",)
+        "several proxies a class, distilled maps",
+        "Douillard et al. 2020",
+        keeps="200 images and an earlier network",
+        replay=True,
+        capacity="slots",
+        tasks=True,
+        trains=("all",),
     )
     settings_type = PODNetSettings
+    grid: ClassVar[Grid] = {"rate": WHOLE_RATES, "margin": (0.0, 0.6)}
+    whole_grid = grid
+    idle: ClassVar[Mapping[str, Any]] = {"replay": 0, "tune_passes": 0}
 
     def _setup(self) -> None:
         if not isinstance(self.model, Network):
@@ -89,7 +95,6 @@ class PODNet(Keeper):
             )
         super()._setup()
         self.net: Network = self.model
-        self._check_settings()
         self.rate, self.tune_rate = self.column("rate"), self.column("tune_rate")
         self.margin, self.spatial, self.flat = (self.column(name) for name in ("margin", "spatial", "flat"))
         self.distils = bool((self.spatial + self.flat).any())
@@ -102,18 +107,8 @@ class PODNet(Keeper):
         self.add_rows(KNOWN, dtype=torch.bool)  # the classes of earlier tasks
         self._restored()
 
-    def _check_settings(self) -> None:
-        for name, least in (("replay", 0), ("proxies", 1), ("tune_passes", 0)):
-            if self.choice(name) < least:
-                raise UserError(f"{name} is {self.choice(name)}, but must be at least {least}.")
-        for name in ("rate", "tune_rate"):
-            if not bool((self.column(name) > 0).all()):
-                raise UserError(f"{name} is {self.column(name).min().item():g}, but must be above 0.")
-        for name in ("replay_weight", "margin", "spatial", "flat", "spread"):
-            if not bool((self.column(name) >= 0).all()):
-                raise UserError(f"{name} is {self.column(name).min().item():g}, but must be 0 or more.")
-
     def _restored(self) -> None:
+        self._new = None
         self.taught = self.choice("first_teacher") == "start" or bool(self.rows[KNOWN].any())
 
     @property
@@ -132,7 +127,7 @@ class PODNet(Keeper):
     def _learn(self, x: Tensor, y: Labels) -> None:
         label = torch.from_numpy(y).to(self.device)
         self._imprint(x)
-        xs, ys, weights = self._with_replay(x[:, None], label[:, None])
+        xs, ys, weights = self.with_replay(x[:, None], label[:, None])
         with torch.enable_grad():
             leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
             maps = self.net.maps(leaves, xs)
@@ -158,18 +153,6 @@ class PODNet(Keeper):
         size = self.column("spread")[copies] * math.sqrt(12 / d)  # a uniform number's variance is 1/12
         moved = torch.from_numpy(noise - 0.5).to(proxies).view(-1, k, d) * size[:, None, None]
         proxies[copies, labels] = direction + moved
-
-    def _with_replay(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """New (B, 1, ...) and replayed examples, and the weights (B, m) of their losses."""
-        slots = self.kept.draw(self.steps, self.choice("replay"))
-        if slots is None:
-            return x, y, torch.ones(y.shape, device=self.device)
-        x, y = torch.cat([x, self.kept.read("x", slots)], 1), torch.cat([y, self.kept.read("y", slots)], 1)
-        if self.choice("weighting") == "joint":
-            return x, y, torch.full(y.shape, 1 / y.shape[1], device=self.device)
-        weights = self.column("replay_weight")[:, None].repeat(1, y.shape[1]) / slots.shape[1]
-        weights[:, 0] = 1
-        return x, y, weights
 
     def _losses(self, parameters: Parameters, z: Tensor, y: Tensor) -> Tensor:
         """(B, m)."""

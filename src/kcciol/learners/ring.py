@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from kcciol.errors import UserError
+from kcciol.learners.bounds import bounded
 from kcciol.learners.gradient import GradientLearner, GradientSettings
-from kcciol.learners.random import uniform
+from kcciol.learners.replay import WeightingSettings, shares
+from kcciol.random import uniform
 
 _REPLAY = 100  # purpose of random numbers
 KEPT, COUNT = "memory.x", "memory.count"
 
 
 @dataclass(frozen=True)
-class RingSettings(GradientSettings):
+class RingSettings(WeightingSettings, GradientSettings):
     """Every method that keeps examples class by class has these."""
 
-    ring: int = 1
+    ring: int = bounded(1, low=1, remedy="use `online` to keep nothing")
     """Examples kept of each class: those that came last."""
-    replay: int = 10
-    """Examples replayed at each step."""
-    weighting: Literal["joint", "additive"] = "joint"
-    """joint: one mean over the new and the replayed examples; additive: the new one, plus `replay_weight` times the
-    mean of the others (which gives a single new example the weight of all the others together)."""
-    replay_weight: float = 1.0
-    """additive: weight of the replayed examples."""
 
 
 class RingLearner(GradientLearner):
@@ -36,14 +31,11 @@ class RingLearner(GradientLearner):
     many: what is drawn beyond them is marked as void and weighs nothing."""
 
     settings_type = RingSettings
+    idle: ClassVar[Mapping[str, Any]] = {"replay": 0}
 
     def _setup(self) -> None:
         super()._setup()
         self.ring = self.choice("ring")
-        if self.ring < 1:
-            raise UserError(f"ring is {self.ring}, but must be at least 1: use `online` to keep nothing.")
-        if self.choice("replay") < 0:
-            raise UserError(f"replay is {self.choice('replay')}, but must be 0 or more.")
         self.add_rows(KEPT, self.ring, *self.model.input_shape, dtype=self.model.input_dtype)
         self.add_rows(COUNT, dtype=torch.int64)  # examples that have come of each class
 
@@ -77,9 +69,6 @@ class RingLearner(GradientLearner):
         xs, ys, real = self.draw_kept(self._seen_mask(), self.choice("replay"), _REPLAY)
         ys = torch.where(real, ys, y)  # a void one must have a label that has a loss
         count = real.sum(1, keepdim=True).to(new)
-        if self.choice("weighting") == "joint":
-            new = new / (1 + count)
-            old = new
-        else:
-            old = self.column("replay_weight").to(new)[:, None] / count.clamp_min(1)
-        return torch.cat([x, xs], 1), torch.cat([y, ys], 1), torch.cat([new, real * old], 1)
+        weight = self.column("replay_weight").to(new)[:, None]
+        first, old = shares(self.choice("weighting"), count, weight)
+        return torch.cat([x, xs], 1), torch.cat([y, ys], 1), torch.cat([new * first, real * old], 1)

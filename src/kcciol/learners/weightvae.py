@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Weights = dict[str, Tensor]
+NamedWeights = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Shape:
     def pieces(self) -> int:
         return math.ceil(self.width / self.chunk)
 
-    def start(self, generator: torch.Generator) -> Weights:
+    def start(self, generator: torch.Generator) -> NamedWeights:
         """Random weights, zero biases; all but the vectors of the classes, which come with the classes."""
         sizes = {
             "read": (self.hidden, self.chunk),
@@ -56,20 +56,20 @@ def from_chunks(chunks: Tensor, width: int) -> Tensor:
     return chunks.flatten(-2)[..., :width]
 
 
-def encode(weights: Weights, chunks: Tensor) -> tuple[Tensor, Tensor]:
+def encode(weights: NamedWeights, chunks: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and logarithm of the variance, (..., latent) each, of q(z | chunk)."""
     hidden = _linear(weights, "read", chunks).relu()
     return _linear(weights, "mean", hidden), _linear(weights, "logvar", hidden)
 
 
-def decode(weights: Weights, z: Tensor, classes: Tensor) -> Tensor:
+def decode(weights: NamedWeights, z: Tensor, classes: Tensor) -> Tensor:
     """Chunks (..., n, pieces, size) of z (..., n, pieces, latent) and the classes' vectors (n, place)."""
     places = classes[:, None] + weights["piece"]
     hidden = _linear(weights, "expand", torch.cat([places.expand(*z.shape[:-1], -1), z], -1)).tanh()
     return _linear(weights, "write", hidden)
 
 
-def _linear(weights: Weights, name: str, x: Tensor) -> Tensor:
+def _linear(weights: NamedWeights, name: str, x: Tensor) -> Tensor:
     return F.linear(x, weights[name + ".weight"], weights[name + ".bias"])
 
 

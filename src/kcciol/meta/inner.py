@@ -15,20 +15,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kcciol.nets.heads import Head
+from kcciol.config import GradientOrder
+from kcciol.nets.heads import Classifier
 
-Order = Literal["exact", "first"]
 Weights = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Labels:
+class TrajectoryLabels:
     """Labels of t trajectories."""
 
     train: Tensor  # (t, k)
@@ -43,11 +42,11 @@ class Labels:
 class Inner(ABC):
     """One evaluation of m. `hvp` may be called after `gradient`, for the same point."""
 
-    def __init__(self, head: Head, alpha: float, order: Order) -> None:
+    def __init__(self, head: Classifier, alpha: float, order: GradientOrder) -> None:
         self.head, self.alpha, self.order = head, alpha, order
 
     @abstractmethod
-    def gradient(self, W: Weights, z: Tensor, y: Labels) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+    def gradient(self, W: Weights, z: Tensor, y: TrajectoryLabels) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """l_meta, its gradient in W, and its gradient u in z. In first order u is zero on tau_tr."""
 
     @abstractmethod
@@ -55,7 +54,7 @@ class Inner(ABC):
         """The derivatives of `gradient`'s last two results along (v, zdot)."""
 
 
-def adapt(head: Head, W: Weights, z: Tensor, y: Tensor, alpha: float, order: Order) -> Weights:
+def adapt(head: Classifier, W: Weights, z: Tensor, y: Tensor, alpha: float, order: GradientOrder) -> Weights:
     """W_k after one SGD step on each example of one trajectory in turn; z (k, d), y (k,)."""
     for j in range(len(z)):  # Algorithm 2, line 6
         loss = F.cross_entropy(head.logits(W, z[j : j + 1]), y[j : j + 1])  # line 7
@@ -68,9 +67,9 @@ class Autograd(Inner):
     """Derivatives by automatic differentiation of `loss`."""
 
     @abstractmethod
-    def loss(self, W: Weights, z: Tensor, y: Labels) -> Tensor: ...
+    def loss(self, W: Weights, z: Tensor, y: TrajectoryLabels) -> Tensor: ...
 
-    def gradient(self, W: Weights, z: Tensor, y: Labels) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+    def gradient(self, W: Weights, z: Tensor, y: TrajectoryLabels) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         with torch.enable_grad():
             self._names = list(W)
             self._leaves = [t.detach().requires_grad_() for t in (*W.values(), z)]
@@ -88,7 +87,7 @@ class Autograd(Inner):
 class Plain(Autograd):
     """Algorithm 2 as printed; any head."""
 
-    def loss(self, W: Weights, z: Tensor, y: Labels) -> Tensor:
+    def loss(self, W: Weights, z: Tensor, y: TrajectoryLabels) -> Tensor:
         losses = []
         z_trs, z_vals = y.split(z)
         for z_tr, y_tr, z_val, y_val in zip(z_trs, y.train, z_vals, y.val, strict=True):

@@ -24,13 +24,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.kernels import scan
-from kcciol.meta.inner import Autograd, Inner, Labels, Weights
+from kcciol.meta.inner import Autograd, Inner, TrajectoryLabels, Weights
 
 
 class LinearLowRank(Inner):
     """Linear W, derivatives written out; see the head of this file for the names."""
 
-    def gradient(self, W: Weights, z: Tensor, y: Labels) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+    def gradient(self, W: Weights, z: Tensor, y: TrajectoryLabels) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         self.W, self.z, self.y = W, z, y
         self.z_tr, self.z_val = y.split(z)  # (t, k, d), (t, s, d)
         outputs = W["bias"].shape[0]
@@ -121,7 +121,7 @@ def _symmetric_lower(m: Tensor) -> Tensor:
 class HiddenLowRank(Autograd):
     """One hidden layer: both layers' updates are of rank one."""
 
-    def loss(self, W: Weights, z: Tensor, y: Labels) -> Tensor:
+    def loss(self, W: Weights, z: Tensor, y: TrajectoryLabels) -> Tensor:
         A, a, V, b = W["hidden.weight"], W["hidden.bias"], W["weight"], W["bias"]
         exact, alpha, k = self.order == "exact", self.alpha, y.train.shape[1]
         z_tr, z_val = y.split(z)

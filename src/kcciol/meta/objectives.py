@@ -14,8 +14,8 @@ from torch import Tensor
 from kcciol.config import MetaConfig, TrajectoryConfig
 from kcciol.engine.ranks import ALONE, Mean
 from kcciol.errors import UserError
-from kcciol.meta.inner import Autograd, Labels, Weights
-from kcciol.nets.heads import Head
+from kcciol.meta.inner import Autograd, TrajectoryLabels, Weights
+from kcciol.nets.heads import Classifier
 
 
 class Supervised(Autograd):
@@ -28,17 +28,17 @@ class Supervised(Autograd):
     The images are those of all ranks that share the step: b' is not of one rank alone, hence `mean`, over the ranks.
     """
 
-    def __init__(self, head: Head, config: MetaConfig, mean: Mean = ALONE.mean) -> None:
+    def __init__(self, head: Classifier, config: MetaConfig, mean: Mean = ALONE.mean) -> None:
         super().__init__(head, alpha=0.0, order="exact")
         self.mean = mean
         self.sparsity = config.sparsity if config.loss == "sparse" else 0.0
 
-    def loss(self, W: Weights, z: Tensor, y: Labels) -> Tensor:
+    def loss(self, W: Weights, z: Tensor, y: TrajectoryLabels) -> Tensor:
         loss = F.cross_entropy(self.head.logits(W, z), y.val.flatten())
         if not self.sparsity:
             return loss
         activity = _reduced(z.mean(0), self.mean)
-        return loss + set_kl(activity[None], self.sparsity).mean()
+        return loss + set_kl(activity, self.sparsity).mean()
 
 
 class _Reduced(torch.autograd.Function):
@@ -59,13 +59,13 @@ def _reduced(x: Tensor, mean: Mean) -> Tensor:
     return result
 
 
-def set_kl(z: Tensor, b: float) -> Tensor:
-    """The penalty (d,) of features z (n, d), none of them negative.
+def set_kl(activity: Tensor, b: Tensor | float) -> Tensor:
+    """The penalty of features of these mean activations, none of them negative.
 
-    >>> set_kl(torch.tensor([[0.05, 0.2], [0.05, 0.2]]), b=0.1)
+    >>> set_kl(torch.tensor([0.05, 0.2]), b=0.1)
     tensor([0.0000, 0.1931])
     """
-    ratio = (z.mean(0) / b).clamp_min(1)  # at b' = b value and slope are zero, so the clamp leaves no edge
+    ratio = (activity / b).clamp_min(1)  # at b' = b value and slope are zero, so the clamp leaves no edge
     return ratio.log() + 1 / ratio - 1
 
 
@@ -77,13 +77,13 @@ class Episodes(Autograd):
     A_i = D_0 + ... + D_{i-1}, and the logits of the query are P_val - alpha Q A.
     """
 
-    def __init__(self, head: Head, alpha: float, config: MetaConfig, trajectory: TrajectoryConfig) -> None:
+    def __init__(self, head: Classifier, alpha: float, config: MetaConfig, trajectory: TrajectoryConfig) -> None:
         super().__init__(head, alpha, config.order)
         if head.hidden:
             raise UserError("meta.loss 'episodes' is for a linear W: set net.hidden to 0.")
         self.steps, self.relabel, self.classes = config.episode_steps, config.relabel, trajectory.classes
 
-    def loss(self, W: Weights, z: Tensor, y: Labels) -> Tensor:
+    def loss(self, W: Weights, z: Tensor, y: TrajectoryLabels) -> Tensor:
         weight, bias, y_tr, y_val = W["weight"], W["bias"], y.train, y.val
         if self.relabel:
             weight, bias = weight[: self.classes], bias[: self.classes]

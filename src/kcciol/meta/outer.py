@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from kcciol.engine.ranks import ALONE, Mean
-from kcciol.meta.inner import Inner, Labels
-from kcciol.problems.classification import Classification
+from kcciol.meta.inner import Inner, TrajectoryLabels
+from kcciol.nets.classification import Classification
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ def meta_gradient(
     problem: Classification,
     Theta: Tensor,
     rows: Tensor,
-    y: Labels,
+    y: TrajectoryLabels,
     inner: Inner,
     mask: Tensor | None = None,
     lam: float = 0.0,
     precision: torch.dtype | None = None,
     mean: Mean = ALONE.mean,
 ) -> MetaGradient:
-    """A pure function of Theta and the images `rows` (see Encoder.rows), tau_tr's before tau_val's.
+    """A pure function of Theta and the images `rows` (see ConvEncoder.rows), tau_tr's before tau_val's.
 
     precision: the encoder's arithmetic, that of Theta if not given. mean: over the ranks that share the step.
     """

@@ -1,9 +1,8 @@
-"""Algorithm 1: three calls of Algorithm 2. The training loop is `_run_phase`, whole."""
+"""Algorithm 1: three calls of Algorithm 2, each a phase that `kcciol.engine.loop` runs."""
 
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,38 +10,43 @@ import torch
 from torch import Tensor
 
 from kcciol.config import Config
+from kcciol.data import locate
 from kcciol.data.classset import ClassSet
 from kcciol.engine import checkpoint
 from kcciol.engine.checkpoint import Checkpoint
-from kcciol.engine.execute import executor, pick_device
-from kcciol.engine.progress import TrainingBar
+from kcciol.engine.device import pick_device
+from kcciol.engine.loop import Diverged, run_phases
 from kcciol.engine.ranks import ALONE, Ranks
 from kcciol.engine.run_folder import RunFolder
-from kcciol.engine.stop import Stopped, StopRequest, watch_signals
 from kcciol.engine.tensorboard import require_tensorboard
 from kcciol.errors import UserError, require_kind
 from kcciol.meta.mask import get_mask
 from kcciol.meta.step import MetaStep, make_inner
-from kcciol.meta.trajectory import BLOCK, Sampler
-from kcciol.problems.classification import Classification
-
-
-class Diverged(UserError):
-    """A number is no longer finite."""
+from kcciol.meta.trajectory import Sampler
+from kcciol.nets.classification import Classification
 
 
 @dataclass(frozen=True)
 class Run:
-    """What all phases of a run have in common."""
+    """What all phases of a run have in common: a `Training` of the loop."""
 
     config: Config
     problem: Classification
     base: ClassSet
     folder: RunFolder
+    at: Checkpoint
     Theta: Tensor  # changed in place
-    bar: TrainingBar
-    stop: StopRequest
     ranks: Ranks
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return tuple(phase.steps for phase in self.config.phases)
+
+    def phase(self, number: int, resumes: bool) -> ClassificationPhase:
+        return ClassificationPhase(self, number, self.at if resumes else None)
+
+    def save_phase(self, number: int) -> None:
+        self.save(self.folder.phase(number), number, self.steps[number - 1], self.problem.layout.views(self.Theta))
 
     def save(self, path: Path, number: int, step: int, tensors: dict[str, Tensor]) -> None:
         at = Checkpoint(self.config, self.base.image_shape, self.base.names, number, step, tensors)
@@ -73,7 +77,6 @@ def train(
     if config.data.train_samples:
         base = base.first_samples(config.data.train_samples)
     folder = RunFolder(Path(out), writes=ranks.rank == 0)
-    steps = tuple(phase.steps for phase in config.phases)
     with contextlib.ExitStack() as stack:
 
         def begin() -> tuple[Checkpoint, Tensor, torch.device]:
@@ -85,16 +88,13 @@ def train(
         if not resume:
             folder.create(config, at)
             stack.enter_context(folder.locked())
-        bar = stack.enter_context(TrainingBar(steps, quiet or not folder.writes))
-        stop = stack.enter_context(watch_signals())
+        folder.remember_root(Path(locate(config.data).root))
         folder.rewind_metrics(at.phase, at.step)
         Theta = ranks.first(Theta).to(device)  # the same on all, to the bit, and not before the folder is ready
-        run = Run(config, problem, base, folder, Theta, bar, stop, ranks)
-        for number in range(1, last + 1):  # lines 3, 4 and 6
-            if number >= at.phase and config.phases[number - 1].steps:
-                _run_phase(run, number, at if at.phase == number and at.step else None)
+        run = Run(config, problem, base, folder, at, Theta, ranks)
+        run_phases(run, (at.phase, at.step), config.engine, device, quiet or not folder.writes, ranks, last)
         if not config.total_steps:  # the representation `scratch`
-            run.save(folder.phase(1), 1, 0, problem.layout.views(run.Theta))
+            run.save_phase(1)
     return folder
 
 
@@ -120,6 +120,8 @@ def _begin(
         raise UserError("All three phases have 0 steps, so there is nothing to train: give one of them some.")
     if resume:
         at = folder.reopen(config)
+        if at.step:
+            at.require_state(problem.layout, bool(config.phases[at.phase - 1].lam), folder.checkpoint)
         return at, at.vector(problem.layout, folder.checkpoint), device
     Theta, first = problem.init(config.seed), 1  # Algorithm 1, line 1
     if start is not None:
@@ -133,83 +135,51 @@ def _begin(
     return at, Theta, device
 
 
-def _run_phase(run: Run, number: int, resumed: Checkpoint | None) -> None:
-    """Algorithm 2 with one phase's settings."""
-    config, Theta, folder = run.config, run.Theta, run.folder
-    phase, engine = config.phases[number - 1], config.engine
-    done = resumed.step if resumed else 0
-    if done >= phase.steps:
-        if not folder.phase(number).exists():  # the run was cut between its last step and this file
-            run.save(folder.phase(number), number, done, run.problem.layout.views(Theta))
-        return
-    mask = get_mask(run.problem.layout, Theta, config.mask) if phase.lam else None  # Algorithm 1, line 5
-    step = MetaStep(run.problem, run.base, config, phase, number, Theta, mask, run.ranks)
-    if resumed:
-        step.adam.m.copy_(resumed.tensors["adam.m"])
-        step.adam.v.copy_(resumed.tensors["adam.v"])
-        if mask is not None:
-            mask.copy_(resumed.tensors["mask"])
-    on_gpu = Theta.device.type == "cuda"
-    step.load_block(done // BLOCK, done % BLOCK)
-    execute = executor(step, step.state, step.counters, on_gpu and engine.graph)
-    log = folder.logger(engine.tensorboard, sum(p.steps for p in config.phases[: number - 1]))
-    run.bar.start(number, done)
-    window: list[Tensor] = []
-    chunk = 50 if on_gpu else 1  # steps between two looks at the losses and the signals
-    began, asked = (time.monotonic(), done), 0
-    while done < phase.steps:
-        if done % BLOCK == 0 and done:
-            step.load_block(done // BLOCK, 0)
-        ends = (done - done % period + period for period in (BLOCK, engine.checkpoint_every, engine.log_every, chunk))
-        n = min(phase.steps, *ends) - done
-        for _ in range(n):
-            execute()
-        # A signal to one rank stops all at the same step. Asked before the losses: a GPU would wait for a lost rank.
-        asked = run.ranks.largest(run.stop.signal_number or 0)
-        slot, done = done % BLOCK, done + n
-        window.append(step.metrics[slot : slot + n].cpu())
-        if not torch.isfinite(window[-1]).all():
-            raise Diverged(_advice("loss", number, done, folder))
-        run.bar.update(number, done, float(window[-1][:, 0].mean()))
-        save = done % engine.checkpoint_every == 0 or asked > 0
-        if done % engine.log_every == 0 or save or done == phase.steps:
-            speed = (done - began[1]) / (time.monotonic() - began[0])
-            log(number, done, _metrics(torch.cat(window).mean(0), step) | {"steps_per_second": round(speed, 2)})
-            window.clear()
-        if save and done < phase.steps:
-            _save(run, step, number, done)
-            if asked:
-                break
-    if done == phase.steps:
-        _save(run, step, number, done, finished=True)
-    if asked:
-        raise Stopped(asked, f"Stopped in phase {number} after step {done}, and saved there.")
+class ClassificationPhase:
+    """One phase of one network: a `Phase` of the loop."""
 
+    keeps_window = False
 
-def _metrics(means: Tensor, step: MetaStep) -> dict[str, float]:
-    """What a line of metrics.jsonl says of the steps since the line before."""
-    values = {"loss": float(means[0])}
-    if step.phase.gamma:
-        values["l1"] = float(step.Theta.abs().sum())
-    if step.phase.lam:
-        values |= {"constraint": float(means[1]), "constraint_share": float(means[2])}
-    return values
+    def __init__(self, run: Run, number: int, resumed: Checkpoint | None) -> None:
+        self.run, self.number, self.window = run, number, list[Tensor]()
+        config, layout, settings = run.config, run.problem.layout, run.config.phases[number - 1]
+        self.steps = settings.steps
+        mask = get_mask(layout, run.Theta, config.mask) if settings.lam else None  # Algorithm 1, line 5
+        self.step = MetaStep(run.problem, run.base, config, settings, number, run.Theta, mask, run.ranks)
+        adam = self.step.adam
+        self.state = {"adam.m": adam.m, "adam.v": adam.v} | ({} if mask is None else {"mask": mask})
+        if resumed:
+            for name, tensor in self.state.items():
+                tensor.copy_(resumed.tensors[name])
+        self._write = run.folder.logger(config.engine.tensorboard, sum(p.steps for p in config.phases[: number - 1]))
 
+    def watch(self, metrics: Tensor, done: int) -> float:
+        if not torch.isfinite(metrics).all():
+            raise self._diverged("loss", done)
+        return float(metrics[:, 0].mean())
 
-def _save(run: Run, step: MetaStep, number: int, done: int, finished: bool = False) -> None:
-    """Write the checkpoint; at the end of a phase the representation first, so that a checkpoint never lacks it."""
-    tensors = run.problem.layout.views(step.Theta)
-    state = {"adam.m": step.adam.m, "adam.v": step.adam.v} | ({} if step.mask is None else {"mask": step.mask})
-    if not all(torch.isfinite(tensor).all() for tensor in (tensors | state).values()):
-        raise Diverged(_advice("state", number, done, run.folder))
-    if finished:
-        run.save(run.folder.phase(number), number, done, tensors)
-    run.save(run.folder.checkpoint, number, done, tensors | state)
+    def log(self, done: int, metrics: Tensor, speed: float) -> None:
+        loss, constraint, share = metrics.mean(0).tolist()
+        values = {"loss": loss}
+        if self.step.phase.gamma:
+            values["l1"] = float(self.step.Theta.abs().sum())
+        if self.step.phase.lam:
+            values |= {"constraint": constraint, "constraint_share": share}
+        self._write(self.number, done, values | {"steps_per_second": round(speed, 2)})
 
+    def save(self, done: int) -> None:
+        run, tensors = self.run, self.run.problem.layout.views(self.step.Theta)
+        if not all(torch.isfinite(tensor).all() for tensor in (tensors | self.state).values()):
+            raise self._diverged("state", done)
+        if done == self.steps:
+            run.save_phase(self.number)
+        run.save(run.folder.checkpoint, self.number, done, tensors | self.state)
 
-def _advice(what: str, number: int, done: int, folder: RunFolder) -> str:
-    begin = f" --start {folder.phase(number - 1)}" if number > 1 and folder.phase(number - 1).exists() else ""
-    return (
-        f"The {what} is no longer finite in phase {number} near step {done}, what was saved before it is kept in "
-        f"{folder.path}: train into another --out{begin} with a lower phase{number}.alpha or phase{number}.beta."
-    )
+    def _diverged(self, what: str, done: int) -> Diverged:
+        number, folder, settings = self.number, self.run.folder, self.step.phase
+        begin = f" --start {folder.phase(number - 1)}" if number > 1 and folder.phase(number - 1).exists() else ""
+        used = [f"phase{number}.{name}" for name in ("alpha", "beta", "gamma", "lam") if getattr(settings, name)]
+        return Diverged(
+            f"The {what} is no longer finite in phase {number} near step {done}, what was saved before it is kept in "
+            f"{folder.path}: train into another --out{begin} with a lower {' or '.join(used)}."
+        )

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from kcciol.config import Config
-from kcciol.meta.trajectory import BLOCK, generator
-from kcciol.problems.classification import Classification
+from kcciol.engine.loop import BLOCK
+from kcciol.nets.classification import Classification
+from kcciol.random import generator
 
 _BANK = 8  # reset = "all" takes W from a bank of random numbers so many times its size, each time from another place
 

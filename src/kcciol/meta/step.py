@@ -9,17 +9,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kcciol import optim
 from kcciol.config import Config, PhaseConfig
 from kcciol.data.classset import ClassSet
-from kcciol.engine.execute import TRIALS, set_precision
+from kcciol.engine.device import encoder_dtype
+from kcciol.engine.graph import TRIALS
+from kcciol.engine.loop import BLOCK
 from kcciol.engine.ranks import ALONE, Mean, Ranks
-from kcciol.meta import adam, reset, trajectory
-from kcciol.meta.inner import Inner, Labels, Plain
+from kcciol.meta import reset, trajectory
+from kcciol.meta.inner import Inner, Plain, TrajectoryLabels
 from kcciol.meta.lowrank import HiddenLowRank, LinearLowRank
 from kcciol.meta.objectives import Episodes, Supervised
 from kcciol.meta.outer import meta_gradient
 from kcciol.meta.whole import whole_gradient
-from kcciol.problems.classification import Classification
+from kcciol.nets.classification import Classification
 
 
 def make_inner(config: Config, problem: Classification, alpha: float, mean: Mean = ALONE.mean) -> Inner:
@@ -52,21 +55,21 @@ class MetaStep:
         self.problem, self.config, self.phase, self.number = problem, config, phase, number
         self.mean, self.own = ranks.mean, ranks.share(config.trajectory.count)  # which trajectories of a step are ours
         device = Theta.device
-        self.Theta, self.adam, self.mask = Theta, adam.Adam.new(Theta), mask
-        self.precision = set_precision(config.engine, device)
+        self.Theta, self.adam, self.mask = Theta, optim.Adam.new(Theta), mask
+        self.precision = encoder_dtype(config.engine.precision, device)
         self.samples = base.images.shape[1]
         self.rows = problem.encoder.rows(base.images.flatten(0, 1)).to(device)
         self.sampler = trajectory.Sampler(base, config.trajectory)
-        self.scales = adam.scales(max(phase.steps, TRIALS), phase.beta, device)
+        self.scales = optim.scales(max(phase.steps, TRIALS), phase.beta, device)
         c = config.trajectory
         self.k, self.s = c.classes * c.support, c.classes * c.query + c.remember
         self.count = self.own.stop - self.own.start
-        self.images = torch.zeros(trajectory.BLOCK, self.count * (self.k + self.s), dtype=torch.int64, device=device)
-        self.classes = torch.zeros(trajectory.BLOCK, c.count * c.classes, dtype=torch.int64, device=device)
+        self.images = torch.zeros(BLOCK, self.count * (self.k + self.s), dtype=torch.int64, device=device)
+        self.classes = torch.zeros(BLOCK, c.count * c.classes, dtype=torch.int64, device=device)
         self.reset = reset.KINDS[config.meta.reset](config, problem, number, Theta)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)  # steps done in this phase
         self.slot = torch.zeros(1, dtype=torch.int64, device=device)  # of those, in this block
-        self.metrics = torch.zeros(trajectory.BLOCK, 3, device=device)  # l_meta, l_constraint, its share
+        self.metrics = torch.zeros(BLOCK, 3, device=device)  # l_meta, l_constraint, its share
         self.inner = make_inner(config, problem, phase.alpha, self.mean)
 
     @property
@@ -91,14 +94,14 @@ class MetaStep:
         self.classes.copy_(table.classes)
         self.reset.load_block(block)
         self.slot.fill_(slot)
-        self.step.fill_(block * trajectory.BLOCK + slot)
+        self.step.fill_(block * BLOCK + slot)
 
     def __call__(self) -> None:
         images = self.images.index_select(0, self.slot)[0]
         self.reset(self.Theta, self.classes.index_select(0, self.slot)[0], self.slot)
         n = self.count * self.k
         labels = images.div(self.samples, rounding_mode="floor")
-        y = Labels(labels[:n].view(self.count, self.k), labels[n:].view(self.count, self.s))
+        y = TrajectoryLabels(labels[:n].view(self.count, self.k), labels[n:].view(self.count, self.s))
         rows = self.rows.index_select(0, images)
         if self.config.meta.adapts == "net":
             alpha, order = self.phase.alpha, self.config.meta.order
@@ -107,7 +110,7 @@ class MetaStep:
             mask, lam = self.mask, self.phase.lam
             result = meta_gradient(self.problem, self.Theta, rows, y, self.inner, mask, lam, self.precision, self.mean)
         scale = self.scales.index_select(0, self.step)[0]
-        adam.update_(self.Theta, result.gradient, self.adam, scale, self.phase.gamma, self.config.meta.clamp)
+        optim.update_(self.Theta, result.gradient, self.adam, scale, self.phase.gamma, self.config.meta.clamp)
         zero = result.loss.new_zeros(())
         values = [result.loss, zero if result.constraint is None else result.constraint]
         values.append(zero if result.share is None else result.share)

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from kcciol.config import TrajectoryConfig
 from kcciol.data.classset import ClassSet
+from kcciol.engine.loop import BLOCK
 from kcciol.errors import UserError
-
-BLOCK = 250  # steps drawn together
+from kcciol.random import generator
 
 
 @dataclass(frozen=True)
-class Table:
+class TrajectoryBlock:
     """The trajectories of one block of steps; b steps, t trajectories each, n classes, k support, s query images."""
 
     images: Tensor  # int64 (b, t k + t s): which images (class * samples + sample); tau_tr of all, then tau_val of all
@@ -50,7 +50,7 @@ class Sampler:
                 f"trajectory.remember is {config.remember}, but there are {len(self.pool)} images: lower it."
             )
 
-    def draw(self, seed: int, phase: int, block: int) -> Table:
+    def draw(self, seed: int, phase: int, block: int) -> TrajectoryBlock:
         """Block number `block` of phase number `phase`."""
         rng, c = generator(seed, phase, block), self.config
         rows = BLOCK * c.count
@@ -64,12 +64,9 @@ class Sampler:
         query = images[..., c.support :].reshape(rows, -1)
         remember = self.pool[distinct(rng, rows, len(self.pool), c.remember)]
         val = np.concatenate([query, remember], 1).reshape(BLOCK, -1)
-        return Table(torch.from_numpy(np.concatenate([support, val], 1)), torch.from_numpy(classes.reshape(BLOCK, -1)))
-
-
-def generator(*key: int) -> np.random.Generator:
-    """A source of randomness that depends on these numbers and on nothing else."""
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+        return TrajectoryBlock(
+            torch.from_numpy(np.concatenate([support, val], 1)), torch.from_numpy(classes.reshape(BLOCK, -1))
+        )
 
 
 def distinct(rng: np.random.Generator, rows: int, n: int, r: int) -> NDArray[np.int64]:

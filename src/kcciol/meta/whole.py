@@ -6,38 +6,36 @@ adapts are the convolutions of the prediction network and W; a gate's modulator 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kcciol.config import GradientOrder
 from kcciol.engine.ranks import ALONE, Mean
-from kcciol.meta.inner import Labels, Order
+from kcciol.meta.inner import TrajectoryLabels, Weights
 from kcciol.meta.outer import MetaGradient
+from kcciol.nets.classification import Classification
 from kcciol.nets.gated import MODULATOR, GatedEncoder
-from kcciol.problems.classification import Classification
-
-Tensors = Mapping[str, Tensor]
+from kcciol.nets.pixels import to_unit
 
 
 def whole_gradient(
     problem: Classification,
     Theta: Tensor,
     rows: Tensor,
-    y: Labels,
+    y: TrajectoryLabels,
     alpha: float,
-    order: Order,
+    order: GradientOrder,
     precision: torch.dtype | None = None,
     mean: Mean = ALONE.mean,
 ) -> MetaGradient:
     """The gradient of l_meta in Theta, when tau_tr is learned by SGD on the prediction network and W.
 
-    rows are the images (see Encoder.rows), tau_tr's before tau_val's; mean goes over the ranks that share the step.
+    rows are the images (see ConvEncoder.rows), tau_tr's before tau_val's; mean goes over the ranks that share the step.
     """
     precision = precision or Theta.dtype
     channels, height, width = problem.encoder.image_shape
-    x = rows[:, : channels * height * width].view(-1, channels, height, width).to(precision) / 255
+    x = to_unit(rows[:, : channels * height * width].view(-1, channels, height, width), precision)
     n, (t, k) = y.train.numel(), y.train.shape
     x_tr, x_val = x[:n].view(t, k, *x.shape[1:]), x[n:].view(t, y.val.shape[1], *x.shape[1:])
     exact = order == "exact"
@@ -76,7 +74,7 @@ def _last(tensor: Tensor) -> Tensor:
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
 
 
-def _gate(problem: Classification, frozen: Tensors, x: Tensor) -> Tensor | None:
+def _gate(problem: Classification, frozen: Weights, x: Tensor) -> Tensor | None:
     """What the features of images are multiplied by, (n, d)."""
     if not isinstance(problem.encoder, GatedEncoder):
         return None
@@ -86,14 +84,14 @@ def _gate(problem: Classification, frozen: Tensors, x: Tensor) -> Tensor | None:
     return torch.sigmoid(F.linear(m, theta["gate.weight"], theta["gate.bias"]))
 
 
-def _loss(problem: Classification, parameters: Tensors, x: Tensor, y: Tensor, gate: Tensor | None) -> Tensor:
+def _loss(problem: Classification, parameters: Weights, x: Tensor, y: Tensor, gate: Tensor | None) -> Tensor:
     theta = {n.removeprefix("theta."): p for n, p in parameters.items() if n.startswith("theta.")}
     W = {n.removeprefix("W."): p for n, p in parameters.items() if n.startswith("W.")}
     z = _features(theta, x, problem.encoder.strides)
     return F.cross_entropy(problem.head.logits(W, z if gate is None else z * gate), y)
 
 
-def _features(theta: Tensors, x: Tensor, strides: tuple[int, ...]) -> Tensor:
+def _features(theta: Weights, x: Tensor, strides: tuple[int, ...]) -> Tensor:
     """(n, c, h, w) -> (n, d) in float32 or wider, in the encoder's order."""
     x = _last(x)
     for layer, stride in enumerate(strides, 1):

@@ -28,6 +28,7 @@ from torch import Tensor
 from kcciol.config import NetConfig
 from kcciol.errors import UserError
 from kcciol.nets import convolution as conv
+from kcciol.nets.pixels import to_unit
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Tape:
 Theta = Mapping[str, Tensor]
 
 
-class Encoder:
+class ConvEncoder:
     """The shape of h_theta for images of one shape. Holds no parameters: theta is an argument everywhere."""
 
     def __init__(self, net: NetConfig, image_shape: tuple[int, int, int]) -> None:
@@ -120,7 +121,7 @@ class Encoder:
         """Rows (n, c h w + 2) uint8 -> the first layer's inputs (n, places, columns), scaled to 0..1."""
         if self._patch_table.device != rows.device:
             self._patch_table = self._patch_table.to(rows.device)
-        return rows[:, self._patch_table].to(dtype).div_(255)
+        return to_unit(rows[:, self._patch_table], dtype)
 
     def _first(self, theta: Theta, patches: Tensor) -> Tensor:
         """conv1's weight and bias as one matrix (columns, channels)."""

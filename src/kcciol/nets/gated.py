@@ -3,7 +3,7 @@
     z = h * s,   s = sigmoid(A m + a)
 
 with h the features of the prediction network and m those of the modulator, on the same image. The interface is that of
-`Encoder`, so meta-training runs on it unchanged; docs/architecture.md, "The meta-step", says what is needed of it.
+`ConvEncoder`, so meta-training runs on it unchanged; docs/architecture.md, "The meta-step", says what is needed of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kcciol.config import NetConfig
-from kcciol.nets.encoder import Encoder, Tape, Theta
+from kcciol.nets.encoder import ConvEncoder, Tape, Theta
 
 MODULATOR = "mod."
 
@@ -44,8 +44,8 @@ class GatedEncoder:
     """The shape of a gated h_theta. Holds no parameters."""
 
     def __init__(self, net: NetConfig, image_shape: tuple[int, int, int]) -> None:
-        self.prediction = Encoder(net, image_shape)
-        self.modulator = Encoder(replace(net, channels=net.gate), image_shape)
+        self.prediction = ConvEncoder(net, image_shape)
+        self.modulator = ConvEncoder(replace(net, channels=net.gate), image_shape)
         self.image_shape, self.strides, self.channels = image_shape, net.strides, net.channels
         self.features = self.prediction.features
         self.rows = self.prediction.rows
@@ -112,8 +112,3 @@ class GatedEncoder:
 
 def _modulator(theta: Theta) -> Mapping[str, Tensor]:
     return {name.removeprefix(MODULATOR): t for name, t in theta.items() if name.startswith(MODULATOR)}
-
-
-def make_encoder(net: NetConfig, image_shape: tuple[int, int, int]) -> Encoder | GatedEncoder:
-    """The encoder that the config names."""
-    return GatedEncoder(net, image_shape) if net.gate else Encoder(net, image_shape)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-class Head:
+class Classifier:
     """The shape of g_W. Holds no parameters: W is an argument."""
 
     def __init__(self, features: int, outputs: int, hidden: int = 0) -> None:

@@ -1,0 +1,139 @@
+"""Files of tensors: what training and learners know.
+
+Each is a safetensors file with a checksum and JSON in its header, which names the kind of file and the version of its
+format. A file of an older version is brought up to date, step by step, as it is read. Reading runs no code and takes no
+more memory than the file has bytes, but for a small factor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as deserialize
+from safetensors.torch import save as serialize
+from torch import Tensor
+
+from kcciol.errors import UserError, quoted
+from kcciol.files import cut, parse_json, read_bytes, replacing
+
+LARGEST_HEADER = 2**26  # of a file of tensors
+TYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool}
+
+Header = dict[str, Any]
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file of tensors."""
+
+    kind: str
+    migrations: tuple[Callable[[Header, Tensors], tuple[Header, Tensors]], ...]
+    """The first brings what a file of version 1 holds to version 2, and so on."""
+    error: type[UserError] = UserError
+    """What is raised where there is no such file, or it is damaged."""
+
+    early: Callable[[Header], int | None] = lambda header: None
+    """The version of a file whose header does not name its kind, as the first did not; none when it is another's."""
+    sums_since: int = 1
+    """The version of the first such file that has a checksum."""
+    entry: str = "kcciol"
+    """Where the first such files have their header."""
+
+    @property
+    def version(self) -> int:
+        return len(self.migrations) + 1
+
+
+def add_nothing(header: Header, tensors: Tensors) -> tuple[Header, Tensors]:
+    """The migration to a version that adds what older files need not have."""
+    return header, tensors
+
+
+def write_tensors(path: Path, form: Format, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Tensors and what belongs to them as one file."""
+    text = json.dumps({"kind": form.kind, "version": form.version, **header})
+    if len(text) > LARGEST_HEADER // 2:
+        raise UserError(f"The names in {path} are {len(text):,} letters in all, which is too much: use shorter ones.")
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    data = serialize(whole, sealed(text, whole))
+    with replacing(path) as part:  # into this very file, which is locked: `save_file` would put another in its place
+        part.write_bytes(data)
+
+
+def read_tensors(path: Path, form: Format) -> tuple[Header, Tensors]:
+    """What `write_tensors` has written, now or at any time before."""
+    what = f"The {form.kind} {path}"
+    data = read_bytes(path, form.kind, form.error)
+    try:
+        size = int.from_bytes(data[:8], "little")
+        if size > LARGEST_HEADER:
+            raise ValueError("its header is too long")
+        tensors: Tensors = deserialize(data)
+        text, found_sum = unsealed(parse_json(data[8 : 8 + size].decode()).get("__metadata__") or {}, form.entry)
+        header = None if text is None else parse_json(text)
+        named = isinstance(header, dict) and "kind" in header
+        found = _identified(header, form)
+    except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, AttributeError) as error:
+        raise form.error(f"{what} is damaged or truncated ({cut(error)}): use another one.") from None
+    if found is None:
+        raise form.error(f"The file {path} is not a saved {form.kind}.")
+    kind, version, header = found
+    if kind != form.kind:
+        raise form.error(f"The file {path} is not a saved {form.kind}, but a saved {cut(kind)}.")
+    if type(version) is not int or version < 1:
+        raise form.error(f"{what} is damaged: its version is {cut(version)}.")
+    if version > form.version:
+        raise form.error(
+            f"{what} is of version {version} of its format, but this kcciol reads up to version {form.version}: "
+            "install a newer one."
+        )
+    summed = named or version >= form.sums_since
+    if summed and found_sum != checksum(text or "", tensors, shapes=named or version > 1):
+        raise form.error(f"{what} is damaged: it is not as it was saved; use another copy.")
+    if odd := [name for name, tensor in tensors.items() if tensor.dtype not in TYPES]:
+        raise form.error(f"{what} is damaged: {quoted(odd[0])} is of {tensors[odd[0]].dtype}, which none of ours is.")
+    for migrate in form.migrations[version - 1 :]:
+        header, tensors = migrate(header, tensors)
+    return header, tensors
+
+
+def _identified(header: Any, form: Format) -> tuple[Any, Any, Header] | None:
+    """Kind and version of a file with this header, and what else is in it; none when it is not ours."""
+    if not isinstance(header, dict):
+        return None
+    if "kind" in header:
+        return header.pop("kind"), header.pop("version", None), header
+    version = form.early(header)
+    return None if version is None else (form.kind, version, header)
+
+
+def sealed(text: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """A header's text with its checksum before it: safetensors writes several entries in any order."""
+    return {"kcciol": f"{checksum(text, tensors)} {text}"}
+
+
+def unsealed(metadata: Mapping[str, str], entry: str = "kcciol") -> tuple[str | None, str | None]:
+    """Text and checksum, of the first versions too, which had them apart."""
+    if "kcciol" not in metadata:
+        return metadata.get(entry), metadata.get("sum")
+    text = metadata["kcciol"]
+    return (text[65:], text[:64]) if text[64:65] == " " and text[0] != "{" else (text, None)
+
+
+def checksum(text: str, tensors: Mapping[str, Tensor], shapes: bool = True) -> str:
+    """Of all that is saved; that of the first version says nothing of shapes."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() if shapes else name.encode())
+        if tensor.numel():
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

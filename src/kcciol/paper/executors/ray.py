@@ -1,0 +1,128 @@
+"""The groups of a plan as tasks of a Ray cluster: how a laboratory with several machines makes the whole paper.
+
+Each task runs the same command that a process here would run, on whichever machine has room, and sends back the cells
+that it made; representations stay where they were trained, in a temporary folder or the one KCCIOL_TASK_RUNS names.
+The data must lie under the same root on every machine.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kcciol.errors import UserError
+from kcciol.files import replacing
+from kcciol.paper.executors.processes import command
+from kcciol.paper.plan import INCOMPLETE, Group, RunPlan
+
+PATIENCE = 5.0  # seconds for the cluster to answer
+JOINING = 60.0  # seconds to become a part of it
+REFUSED = 2  # exit code: what lies there was made with other settings, and is none of this plan's
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Makes each group as a task of the cluster at an address."""
+
+    address: str
+    gpus: float
+    """That each task asks for."""
+    apart = False
+
+    def run(self, plan: RunPlan, groups: Sequence[Group]) -> list[str]:
+        return make_on_cluster(plan, groups, self.address, self.gpus)
+
+
+def make_on_cluster(plan: RunPlan, groups: Sequence[Group], address: str, gpus: float) -> list[str]:
+    """Hand out tasks and keep the cells that come back; the names of groups that failed."""
+    ray = _connect(address)
+    if gpus > float(ray.cluster_resources().get("GPU", 0)):
+        ray.shutdown()
+        raise UserError(f"Each task asks for {gpus:g} GPU, which this cluster does not have: choose another --gpus.")
+    task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=1)(run_group)
+    waiting: dict[Any, Group] = {}
+    failed: list[str] = []
+    try:
+        for group in groups:
+            missing = [str(p.relative_to(plan.workspace.runs)) for p in group.paths(plan) if not p.exists()]
+            waiting[task.remote(command(plan, group, Path("RUNS")), missing)] = group
+        while waiting and time.monotonic() < plan.until:
+            done, _ = ray.wait(list(waiting), timeout=1.0)
+            for reference in done:
+                group = waiting.pop(reference)
+                try:
+                    code, made, said = ray.get(reference)
+                except Exception as error:  # the machine is gone: the others' cells are not
+                    code, made, said = 1, {}, str(error)
+                _keep(plan.workspace.runs, made)
+                print(f"{group}: {len(made)} cells", flush=True)
+                if code not in (0, INCOMPLETE):
+                    failed.append(str(group))
+                    print(said[-2000:], flush=True)
+        if waiting:
+            print(f"time is up: {len(waiting)} groups are not done; run again to go on", flush=True)
+    finally:
+        for reference in waiting:
+            ray.cancel(reference, force=True)
+        ray.shutdown()
+    return failed
+
+
+def run_group(words: Sequence[str], wanted: Sequence[str]) -> tuple[int, dict[str, str], str]:
+    """On a machine of the cluster: the exit code, the cells by their place under the runs folder, what was printed."""
+    runs = Path(os.environ.get("KCCIOL_TASK_RUNS") or Path(tempfile.gettempdir()) / "kcciol-reproduce")
+    if "tiny" in words:
+        runs = runs.with_name(f"{runs.name}-rehearsal")
+    done = subprocess.run([str(runs) if w == "RUNS" else w for w in words], capture_output=True, text=True, check=False)
+    there = [] if done.returncode == REFUSED else [name for name in wanted if (runs / name).exists()]
+    made = {name: (runs / name).read_text(encoding="utf-8") for name in there}
+    return done.returncode, made, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+def _keep(runs: Path, made: dict[str, str]) -> None:
+    for name, text in made.items():
+        path = runs / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as beside:
+            beside.write_text(text, encoding="utf-8")
+
+
+def _connect(address: str) -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise UserError("--ray needs Ray: run `pip install 'kcciol[ray]'`.") from None
+    host, _, port = address.removeprefix("ray://").partition(":")
+    if address not in ("local", "auto"):
+        if not host or not port.isdigit():
+            raise UserError(f"--ray is {address!r}, but must be HOST:PORT, ray://HOST:PORT, auto or local.")
+        try:
+            socket.create_connection((host, int(port)), PATIENCE).close()
+        except OSError as error:
+            raise UserError(f"The Ray cluster at {address} does not answer ({error}): is it up, is that it?") from None
+        _try_joining(address)
+    try:
+        ray.init(address=None if address == "local" else address, log_to_driver=False, configure_logging=False)
+    except (ConnectionError, RuntimeError, OSError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(f"The Ray cluster at {address} cannot be used ({first}).") from None
+    return ray
+
+
+def _try_joining(address: str) -> None:
+    """What answers there may be something else, and Ray would wait for its word for ever: another process tries."""
+    words = [sys.executable, "-c", "import ray, sys; ray.init(sys.argv[1], log_to_driver=False)", address]
+    try:
+        subprocess.run(words, capture_output=True, timeout=JOINING, check=False)
+    except subprocess.TimeoutExpired:
+        raise UserError(
+            f"What answers at {address} does not behave as a Ray cluster does: is that its address?"
+        ) from None

@@ -1,0 +1,1 @@
+"""The paper's experiments: a file for each data set or problem."""

@@ -1,0 +1,205 @@
+"""From cells to tables in the shape of the paper's, with its numbers beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import torch
+
+from kcciol.evaluation.metrics import Asked, summarize
+from kcciol.files import parse_json
+from kcciol.paper.cellfile import provenance_of, trained_with
+from kcciol.paper.study import CHOSEN_ON
+
+Result = dict[str, Any]
+Found = Mapping[str, Mapping[str, list[Result]]]  # column -> cell -> a result of each seed
+TableRows = dict[str, dict[str, Any]]
+
+
+def paper() -> dict[str, Any]:
+    """The paper's tables."""
+    text = (resources.files("kcciol") / "paper" / "printed.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = parse_json(text)
+    return found
+
+
+def frame(
+    name: str,
+    rows: TableRows,
+    found: Found,
+    notes: Mapping[str, str] | None = None,
+    n: Mapping[str, int | None] | None = None,
+) -> dict[str, Any]:
+    """A table, whose columns `paper: ...` hold the paper's numbers. n: over how many runs a printed column is, where
+    that is not what its caption says."""
+    printed = paper()[name]
+    runs = 10 if name in ("table5", "table6") else 50
+    for row, cells in printed["rows"].items():
+        every = {c: {**cell, "n": (n or {}).get(c, runs)} for c, cell in cells.items()}
+        rows.setdefault(row, {}).update({f"paper: {c}": cell for c, cell in every.items()})
+    columns = list(dict.fromkeys(c for cells in rows.values() for c in cells))
+    about = {k: printed[k] for k in ("title", "axis")}
+    about |= {"metric": "accuracy % on held-out images", "columns": columns}
+    about |= {"notes": dict(notes)} if notes else {}
+    return {**about, **targets(columns), "rows": rows, **column_records(found)}
+
+
+def targets(columns: list[str]) -> dict[str, Any]:
+    """Which columns are the paper's method, whose printed numbers are to be reached; those of its rivals are not a
+    target. `compared`: a column of ours that has no printed one of its name, and the printed one it is held against."""
+    ours = [c for c in columns if c in ("kcciol", "kcciol-paper")]
+    compared = {"kcciol-paper": "kcciol"} if {"kcciol-paper", "paper: kcciol"} <= set(columns) else {}
+    return {"ours": ours, "compared": compared}
+
+
+def column_records(found: Found) -> dict[str, Any]:
+    """Settings, record (of the first seed) and time of each column."""
+    first = {column: next(iter(cells.values())) for column, cells in found.items()}
+    return {
+        "seeds": {column: [r["config"]["seed"] for r in results] for column, results in first.items()},
+        "settings": {column: trained_with(results[0]["config"]) for column, results in first.items()},
+        "record": {column: results[0]["record"] for column, results in first.items()},
+        "training_seconds": {c: [r["trained_seconds"] or None for r in results] for c, results in first.items()},
+        "seconds": {
+            column: {name: [r["cell_seconds"] for r in results] for name, results in cells.items()}
+            for column, cells in found.items()
+        },
+    }
+
+
+def ci95_of(means: list[float]) -> float | None:
+    """Of the seeds' means, as few as they are; None where they are equal or one, so that it cannot be measured."""
+    return summarize(torch.tensor(means)).ci95
+
+
+def pooled(results: list[Result], n: str) -> Result:
+    """All trajectories of all seeds, the seeds' means, and what each seed chose.
+
+    ci95 is over trajectories, given these seeds; ci95_seeds is over the seeds' means, few as they are.
+    """
+    values = [result["classes"][n]["by_trajectory"] for result in results]
+    flat = torch.tensor([v for part in values for v in part])
+    means = [sum(part) / len(part) for part in values]
+    return {
+        **summarize(flat, asked_of(results, n)).to_dict(),
+        "by_seed": means,
+        "by_trajectory": [round(value, 4) for value in flat.tolist()],
+        "seeds": [r["config"]["seed"] for r in results],
+        "ci95_seeds": ci95_of(means),
+        **other_measures(results, n),
+        **next(({"bytes": r["bytes"]} for r in results if r.get("bytes")), {}),
+        "choice": [choice(r, n) for r in results],
+        **provenance_of(results),
+    }
+
+
+def asked_of(results: list[Result], n: str) -> Asked | None:
+    """How few images the interval of a seed is of, where it is of images and not of trajectories. Another seed may have
+    been asked others: then there are more of them, and the interval is rather too long."""
+    images = [result["classes"][n].get("ci95_of_images") for result in results]
+    few = max((count for count in images if count is not None), default=None)
+    return None if few is None else Asked(few, few)
+
+
+OTHER_MEASURES = {"train": "training_images", "forgetting": "forgetting", "learned": "when_learned"}
+
+
+def other_measures(results: list[Result], n: str) -> Result:
+    """What else was measured after so many classes, as the mean of the seeds: accuracy on the images learned from, what
+    was forgotten, accuracy on each class when it was new. Of a learner that is asked at prefixes, at the end only."""
+    last = n == list(results[0]["classes"])[-1]
+    cells = [r["classes"][n] | (r.get("summary", {}) if last else {}) for r in results]
+    return {
+        name: sum(float(cell[key]["mean"]) for cell in cells) / len(cells)
+        for key, name in OTHER_MEASURES.items()
+        if all(isinstance(cell.get(key), dict) and cell[key].get("mean") is not None for cell in cells)
+    }
+
+
+def choice(result: Result, n: str) -> Result:
+    """What was chosen for so many classes, and how."""
+    if "rate" in result["classes"][n]:
+        found = dict(result["classes"][n]["rate"])
+        found["scores"] = {f"{s['rate']:g}": round(s["score"], 2) for s in found["scores"]}
+        few = int(n) > result["config"]["data"]["validation_classes"]
+        return found | {"chosen_on": CHOSEN_ON + (", streams filled up with classes trained on" if few else "")}
+    kept = ("rule", "settings", "at_edge", "classes", "trajectories")
+    return {k: result["choice"][k] for k in kept} | {"chosen_on": result["chosen_on"]}
+
+
+def by_classes(columns: Mapping[str, list[Result]]) -> TableRows:
+    """Rows by the number of classes."""
+    rows: TableRows = {}
+    for column, results in columns.items():
+        for n in results[0]["classes"]:
+            rows.setdefault(n, {})[column] = pooled(results, n)
+    return rows
+
+
+def representations(found: Found) -> TableRows:
+    """Representations with the gradient head; then the two floors, and class means where they were measured."""
+    columns = {column: cells["adam"] for column, cells in found.items() if "adam" in cells}
+    for name, cell in (("pixels + ncm", "pixels"), ("untrained + ncm", "ncm")):
+        if cell in found.get("scratch", {}):
+            columns[name] = found["scratch"][cell]
+    for column, cells in found.items():
+        if column != "scratch":
+            columns |= {f"{column} + {head}": cells[head] for head in ("ncm", "gaussian") if head in cells}
+    return by_classes(columns)
+
+
+def matrix(found: Found, gradient: Found) -> dict[str, TableRows]:
+    """Heads by representation, for each length that the SGD head was measured at; the online Adam head is in the table
+    of representations."""
+    rows: dict[str, TableRows] = {}
+    lengths = list(
+        dict.fromkeys(n for cells in found.values() for r in cells.get("online-sgd", []) for n in r["classes"])
+    )
+    for column, cells in found.items():
+        every = dict(cells)
+        if column != "scratch" and "adam" in gradient.get(column, {}):
+            every["online-adam"] = gradient[column]["adam"]
+        for head, results in every.items():
+            for n in lengths:
+                if n in results[0]["classes"]:
+                    rows.setdefault(n, {}).setdefault(column, {})[head] = pooled(results, n)
+    return rows
+
+
+START_NAMES = {("pretrained", "all"): "standard", ("pretrained", "head"): "pretraining"}
+START_NAMES |= {("scratch", "head"): "untrained", ("scratch", "pixels"): "pixels"}
+
+
+def learners(found: Found) -> TableRows:
+    """Learners by start. Where both optimisers were tried, the one that did better on base classes; but none that
+    must keep more than the budget, where the other does not."""
+    rows: TableRows = {}
+    best: dict[tuple[str, str], tuple[bool, float]] = {}
+    for column, cells in found.items():
+        for results in cells.values():
+            result = results[0]
+            row, trains = result["cell"]["row"], result["cell"]["trains"]
+            score = max((s["score"] for s in result["choice"]["scores"]), default=0.0)
+            start = START_NAMES.get((column, trains), column)
+            # what keeps examples must keep within the budget, if it can
+            rank = (bool(result.get("within_budget", True)) or not result["replay"] or "200" in row, score)
+            if rank >= best.get((row, start), (False, 0.0)):
+                best[row, start] = rank
+                rows.setdefault(row, {})[start] = _learner(result, score)
+    return rows
+
+
+def _learner(result: Result, score: float) -> Result:
+    last = list(result["classes"].values())[-1]
+    kept = ("bytes", "budget_bytes", "replay", "within_budget", "seconds", "summary")
+    return {
+        **{k: last[k] for k in ("mean", "std", "n", "ci95", "ci95_of_images", "by_trajectory") if k in last},
+        "seeds": [result["config"]["seed"]],
+        "settings": result["choice"]["settings"],
+        "choice": [choice(result, list(result["classes"])[-1])],
+        "score_on_base_classes": score,
+        **{k: result.get(k) for k in kept},
+        **provenance_of([result]),
+    }

@@ -1,1 +1,0 @@
-"""What is learned: which parts of a network are theta and W, how trajectories are drawn, and the loss."""

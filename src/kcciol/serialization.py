@@ -1,0 +1,96 @@
+"""Settings as plain values: dictionaries and TOML files, to and from any frozen dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
+
+from kcciol.errors import UserError, quoted
+from kcciol.files import read_text, require_shallow
+
+T = TypeVar("T")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config (or a part of one) as plain JSON-ready values.
+
+    >>> from kcciol.config import MaskConfig
+    >>> to_dict(MaskConfig(delta=0.25))
+    {'delta': 0.25, 'scope': 'global'}
+    """
+    return cast("dict[str, Any]", json.loads(json.dumps(dataclasses.asdict(config))))
+
+
+def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """The inverse of `to_dict`; keys left out keep their defaults.
+
+    >>> from kcciol.config import MaskConfig
+    >>> from_dict(MaskConfig, {"delta": 1}).delta
+    1.0
+    >>> from_dict(MaskConfig, {"detla": 1}, "mask")
+    Traceback (most recent call last):
+        ...
+    kcciol.errors.UserError: mask.detla is not a setting; mask has: delta, scope.
+    """
+    if not isinstance(values, Mapping):
+        raise UserError(f"{where or 'a config'} is {quoted(values)}, but must be a table of settings.")
+    hints = typing.get_type_hints(cls)
+    known = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    arguments: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{where}.{key}" if where else key
+        if key not in known:
+            raise UserError(f"{quoted(name)[1:-1]} is not a setting; {where or 'a config'} has: {', '.join(known)}.")
+        arguments[key] = _convert(hints[key], value, name)
+    return cls(**arguments)
+
+
+def _convert(hint: Any, value: Any, name: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return from_dict(cast("type[Any]", hint), value, name)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        if value not in args:
+            raise UserError(f"{name} is {quoted(value)}, but must be one of: {', '.join(map(str, args))}.")
+        return value
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise UserError(f"{name} is {quoted(value)}, but must be a list.")
+        return tuple(_convert(args[0], v, name) for v in value)
+    assert not isinstance(hint, types.UnionType)
+    if hint is float and type(value) is int:
+        if abs(value) >= 2**1023:
+            raise UserError(f"{name} is {quoted(value, 40)}, which is too large a number.")
+        return float(value)
+    if type(value) is not hint:
+        raise UserError(f"{name} is {quoted(value)}, but must be of type {hint.__name__}.")
+    return value
+
+
+def to_toml(config: Any) -> str:
+    """A config as a TOML file that `read_toml` and `from_dict` turn back into the same config."""
+    values = to_dict(config)
+    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    for section, table in values.items():
+        if isinstance(table, dict):
+            lines += ["", f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The values of a TOML file."""
+    text = read_text(path, "config file")
+    try:
+        values = tomllib.loads(text)
+        require_shallow(values)
+    except ValueError as error:  # a TOMLDecodeError, or a number of thousands of digits
+        raise UserError(f"The config file {path} is not valid TOML: {error}.") from None
+    except RecursionError:
+        raise UserError(f"The config file {path} has lists within lists without end: a setting needs none.") from None
+    return values

@@ -1,0 +1,36 @@
+"""What every learner and every encoder must do, as checks that other packages can run on theirs, without pytest.
+
+    from kcciol.testing import check_encoder, check_learner
+
+    check_learner("their-learner")                          # by the name of its entry point
+    check_learner(TheirLearner, settings={"epochs": 1})     # or the class; settings that make it quick
+    check_encoder(their_encoder, images)                    # what makes features for learners
+
+They return when all is well, and raise AssertionError with a sentence at the first thing that is not. Each of `CHECKS`
+is one promise, said in its docstring; a test runner may run them one by one on a `case_of` a learner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kcciol.learners import learner_type
+from kcciol.learners.base import Learner, Settings
+from kcciol.testing.case import Case, case_of
+from kcciol.testing.checks import CHECKS
+from kcciol.testing.encoder import check_encoder
+
+__all__ = ["CHECKS", "Case", "case_of", "check_encoder", "check_learner"]
+
+
+def check_learner(learner: str | type[Learner], settings: Settings | Mapping[str, Any] | None = None) -> None:
+    """Run every check on a learner, for each of the models that its card says it trains.
+
+    learner: its name, or the class. A file of a learner names it, so only what has a name is saved and loaded.
+    settings: its own or a dictionary; without them the defaults, which may be slow.
+    """
+    for trains in (learner_type(learner) if isinstance(learner, str) else learner).card.trains:
+        case = case_of(learner, trains, settings)
+        for check in CHECKS:
+            check(case)

@@ -1,0 +1,40 @@
+"""A representation is an encoder: its width, and an identity that changes when its features would."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from kcciol.data import load
+from kcciol.encoders import Encoder
+from kcciol.encoders.run import Representation
+from tests.learners.battery import tiny
+
+
+def test_the_identity_is_of_what_decides_the_features() -> None:
+    config = tiny(base=6, held_out=0, novel=4, samples=4)
+    data = load(config.data)
+    untrained = Representation.untrained(config, data.base)
+    encoder: Encoder = untrained
+    assert encoder.features(data.novel.images[:, :2]).shape == (4, 2, encoder.width)
+    assert encoder.identity == Representation.untrained(config, data.base).identity
+
+    again = Representation.untrained(config, data.base)
+    again.W["weight"].add_(1)  # W is no part of the features
+    more = Representation.untrained(replace(config, net=replace(config.net, outputs=50)), data.base)
+    assert again.identity == encoder.identity
+    for key, tensor in more.problem.theta(more.Theta).items():
+        tensor.copy_(untrained.problem.theta(untrained.Theta)[key])
+    assert more.identity == encoder.identity
+
+    moved = Representation.untrained(config, data.base)
+    moved.problem.theta(moved.Theta)["conv1.bias"][0] += 1e-6
+    other = Representation.untrained(replace(config, seed=config.seed + 1), data.base)
+    strides = replace(config, net=replace(config.net, strides=(2, 1)))
+    stepped = Representation.untrained(strides, data.base)
+    for key, tensor in stepped.problem.theta(stepped.Theta).items():
+        tensor.copy_(untrained.problem.theta(untrained.Theta)[key])
+    found = {r.identity for r in (untrained, moved, other, stepped)}
+    assert len(found) == 4
+    assert torch.equal(again.features(data.novel.images), untrained.features(data.novel.images))

@@ -1,0 +1,40 @@
+"""In what precision products are computed is a matter of a block, not of the process."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kcciol.engine.device import Precision, encoder_dtype, precision
+
+GPU = torch.device("cuda")
+
+
+def flags() -> tuple[bool, ...]:
+    cudnn = torch.backends.cudnn
+    return torch.backends.cuda.matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
+
+
+@pytest.mark.parametrize(("name", "fast"), [("float32", False), ("tf32", True), ("bf16", True)])
+def test_a_precision_ends_with_its_block(name: Precision, fast: bool) -> None:
+    before = flags()
+    with precision(name, GPU):
+        assert flags() == (fast, fast, True, False)
+        with precision("float32", GPU):
+            assert flags() == (False, False, True, False)
+        assert flags() == (fast, fast, True, False)
+        with precision(name, torch.device("cpu")):
+            assert flags() == (False, False, True, False)
+    assert flags() == before
+
+
+def test_a_precision_ends_with_a_block_that_fails() -> None:
+    before = flags()
+    with pytest.raises(ZeroDivisionError), precision("tf32", GPU):
+        raise ZeroDivisionError
+    assert flags() == before
+
+
+def test_activations_are_bfloat16_on_a_gpu_alone() -> None:
+    assert encoder_dtype("bf16", GPU) == torch.bfloat16
+    assert encoder_dtype("bf16", torch.device("cpu")) == encoder_dtype("tf32", GPU) == torch.float32

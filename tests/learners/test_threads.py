@@ -1,0 +1,186 @@
+"""Many threads that learn and ask at once."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kcciol.learner import OnlineLearner
+from kcciol.learners import LEARNERS
+from kcciol.learners.statistics import COUNT
+from tests.learners.battery import SMALL, sensible
+
+NAMES = [name for name in LEARNERS if sensible(name, "head")]
+LASTING = ["online", "approx-iid", "ncm", "gaussian", "slda", "ridge"]
+EXAMPLES = {"ncm": 600, "online": 500, "gaussian": 300, "slda": 300, "ridge": 300}  # for each thread
+EXAMPLES |= {"approx-iid": 300, "ewc": 300, "er": 200, "gss": 60, "gss-iqp": 50, "merlin": 25}
+WIDTH, THREADS = 6, 8
+
+
+def make(name: str) -> OnlineLearner:
+    fields = LEARNERS[name].settings_type.__dataclass_fields__
+    return OnlineLearner(name, WIDTH, {key: value for key, value in SMALL.items() if key in fields})
+
+
+def stream(thread: int, count: int) -> list[tuple[torch.Tensor, str]]:
+    """Examples of two classes that all threads have, and of one that is this thread's own."""
+    random = torch.Generator().manual_seed(thread)
+    labels = ["one", "two", f"own {thread}"]
+    centres = torch.eye(WIDTH)[[0, 1, 2 + thread % (WIDTH - 2)]]
+    return [(centres[i % 3] + 0.1 * torch.rand(WIDTH, generator=random), labels[i % 3]) for i in range(count)]
+
+
+def at_once(work: Callable[[int], None], readers: Callable[[threading.Event], int]) -> int:
+    """Work in many threads and read in two; whatever goes wrong in one is raised here. How often was read."""
+    over = threading.Event()
+    with ThreadPoolExecutor(THREADS + 2) as pool:
+        reading = [pool.submit(readers, over) for _ in range(2)]
+        working = [pool.submit(work, thread) for thread in range(THREADS)]
+        try:
+            for done in working:
+                done.result(120)
+        finally:
+            over.set()
+        return sum(done.result(120) for done in reading)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_lost_and_only_what_is_known_is_answered(name: str) -> None:
+    count = EXAMPLES.get(name, 100)
+    learner = make(name).learn_one(torch.ones(WIDTH), "one")
+    everything = [stream(thread, count) for thread in range(THREADS)]
+    possible = {label for part in everything for _, label in part}
+
+    def learn(thread: int) -> None:
+        for number, (x, label) in enumerate(everything[thread]):
+            if number % 100 == 99:
+                learner.learn_many(x[None], [label])
+            else:
+                learner.learn_one(x, label)
+        assert set(learner.classes_) >= {"one", "two", f"own {thread}"}
+
+    def ask(over: threading.Event) -> int:
+        asked = 0
+        while not over.is_set() or not asked:
+            assert learner.predict_one(everything[0][asked % 3][0]) in possible
+            assert set(learner.scores_one(torch.ones(WIDTH))) <= possible
+            assert set(learner.predict_many(torch.eye(WIDTH))) <= possible
+            asked += 1
+        return asked
+
+    assert at_once(learn, ask) > 0
+    assert learner.learner.steps == 1 + THREADS * count
+    assert set(learner.classes_) == possible
+    assert len(learner.classes_) == len(possible)
+    if not LEARNERS[name].card.order_free:
+        return
+    serial = make(name).learn_one(torch.ones(WIDTH), "one")
+    for part in everything:
+        for x, label in part:
+            serial.learn_one(x, label)
+    expected = {label: sum(label == other for part in everything for _, other in part) for label in possible}
+    counts = dict(zip(learner.classes_, learner.learner.rows[COUNT][0].tolist(), strict=False))
+    assert counts == expected | {"one": expected["one"] + 1}
+    for x in torch.eye(WIDTH):
+        assert learner.scores_one(x) == pytest.approx(serial.scores_one(x), rel=1e-3, abs=1e-4)  # sums in float32
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_who_asks_does_not_wait_for_who_learns(name: str) -> None:
+    learner = make(name).learn_many(torch.eye(WIDTH), range(WIDTH))
+    learner.predict_one(torch.eye(WIDTH)[3])
+    with ThreadPoolExecutor(1) as pool, learner._turn:  # as in the middle of an example
+        learner.learn_one(torch.eye(WIDTH)[3], 3)
+        assert pool.submit(learner.predict_one, torch.eye(WIDTH)[3]).result(20) == 3
+        assert set(pool.submit(learner.scores_one, torch.eye(WIDTH)[3]).result(20)) == set(range(WIDTH))
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_a_snapshot_never_changes(name: str) -> None:
+    learner, examples = make(name), stream(0, 300)
+    held = []
+    for number, (x, label) in enumerate(examples):
+        learner.learn_one(x, f"{label} {number // 100}")
+        if number % 7 == 0:
+            learner.predict_one(x)
+            snapshot = learner.learner.snapshot()
+            held.append((snapshot, snapshot.scores(torch.eye(WIDTH)).clone(), snapshot.answers(torch.eye(WIDTH))))
+    for snapshot, scores, answers in held:
+        assert snapshot.lasting
+        assert torch.equal(snapshot.scores(torch.eye(WIDTH)), scores)
+        assert snapshot.answers(torch.eye(WIDTH)) == answers
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_online_learns_the_same_while_others_read(optimizer: str) -> None:
+    """Its weights are in two tensors by turns, or in new ones while somebody holds the other: bit by bit the same."""
+    alone, read, kept = (OnlineLearner("online", WIDTH, {"rate": 0.3, "optimizer": optimizer}) for _ in range(3))
+    held = []
+    for number, (x, label) in enumerate(stream(1, 90)):
+        label += str(number // 10)
+        for learner in (alone, read, kept):
+            if number % 30 == 20:
+                learner.learn_many(x.expand(12, WIDTH), [label] * 12)
+            elif number % 30 == 25:
+                learner.learn_many(x.expand(4, WIDTH), [label, "one", "two", label])
+            learner.learn_one(x, label)
+        read.predict_one(x)
+        if number % 3:
+            kept.predict_one(x)
+            held.append(kept.learner.snapshot())
+    for learner in (read, kept):
+        states = alone.learner.state_dict(), learner.learner.state_dict()
+        assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_two_weights_serve_as_long_as_nobody_holds_more() -> None:
+    learner = make("online").learn_many(torch.eye(WIDTH), range(WIDTH))
+    used = set()
+    for number in range(20):
+        learner.predict_one(torch.ones(WIDTH))
+        learner.learn_one(torch.eye(WIDTH)[number % WIDTH], number % WIDTH)
+        used.add(learner.learner.rows["parameters.weight"].data_ptr())
+    assert len(used) == 2
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_copy_goes_on_by_itself(name: str, duplicate: Callable[[OnlineLearner], OnlineLearner]) -> None:
+    one = make(name)
+    for x, label in stream(0, 12):
+        one.learn_one(x, label)
+    one.predict_one(torch.ones(WIDTH))
+    two = duplicate(one)
+    before = one.scores_one(torch.ones(WIDTH))
+    assert two.scores_one(torch.ones(WIDTH)) == before
+    two.learn_one(torch.ones(WIDTH), "new")
+    assert one.scores_one(torch.ones(WIDTH)) == before
+    one.learn_one(torch.ones(WIDTH), "new")
+    assert one.scores_one(torch.ones(WIDTH)) == two.scores_one(torch.ones(WIDTH))
+
+
+def test_a_label_is_known_before_it_is_answered() -> None:
+    learner = make("ncm").learn_one(torch.zeros(WIDTH), 0)
+
+    def learn(thread: int) -> None:
+        for number in range(200):
+            learner.learn_one(torch.full((WIDTH,), float(1 + thread + THREADS * number)), f"{thread} {number}")
+
+    def ask(over: threading.Event) -> int:
+        asked: Any = 0
+        while not over.is_set() or not asked:
+            best = learner.predict_one(np.full(WIDTH, 1e5))
+            assert best in learner.classes_
+            asked += 1
+        return int(asked)
+
+    at_once(learn, ask)
+    assert len(learner.classes_) == 1 + 200 * THREADS

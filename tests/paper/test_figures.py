@@ -1,0 +1,75 @@
+"""The figures on Omniglot, rehearsed: numbers, pictures, and what the page of results makes of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcciol.paper import figures, pictures
+from kcciol.paper.figures import DELTAS
+from kcciol.paper.pictures import ABOUT
+from kcciol.paper.plan import RunPlan
+from kcciol.paper.plot import Plot
+from kcciol.paper.runner import make
+from kcciol.paper.studies import colour, omniglot
+from kcciol.paper.study import Bench, Workspace
+from kcciol.paper.writing import gather, write_tables
+
+needs_plots = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("matplotlib", "sklearn")), reason="needs the extra `plots`"
+)
+
+
+@needs_plots
+def test_every_figure_is_made(tmp_path: Path) -> None:
+    parts = {"omniglot": ("figures",), "mini-imagenet": ("weights",)}
+    plan = RunPlan(Workspace(runs=tmp_path / "runs", tiny=True), parts, (0,))
+    assert make(plan) == []
+    paths, _ = write_tables(plan, tmp_path / "out", 1.0)
+    assert {path.stem for path in paths} == set(ABOUT)
+    for path in paths:
+        figure = json.loads(path.read_text())
+        assert (path.parent / figure["image"]).read_bytes().startswith(b"\x89PNG")
+        assert figure["numbers"]
+        assert figure["title"].startswith("Rehearsal")
+    masking = json.loads((tmp_path / "out" / "figures" / "masking.json").read_text())
+    assert set(masking["data"]) == set(DELTAS)
+    assert {name.split(":")[0] for name in masking["numbers"]} == {f"delta {d:g}" for d in DELTAS.values()}
+    found = gather(plan, colour.MINI_IMAGENET)["weights"]
+    assert set(found) == {"kcciol", "control"}
+    weights = found["kcciol"]["weights"][0]
+    assert sum(weights["counts"]) == 4 * 4 * 9  # all of the last convolution's weights
+
+
+def test_both_halves_of_the_weights_are_asked(tmp_path: Path) -> None:
+    bench = Bench(omniglot.STUDY, "kcciol", 0, Workspace(runs=tmp_path, tiny=True))
+    result = figures.prune(bench)["kept"]
+    assert list(result) == ["all", "important half", "other half"]
+    assert all(0 <= cell["mean"] <= 100 for rows in result.values() for cell in rows.values())
+    second, last = bench.after_phase(2), bench.representation
+    assert not bool((second.Theta == last.Theta).all())
+    assert Bench(omniglot.STUDY, "lambda0", 0, bench.workspace).after_phase(1).config.representation == "kcciol"
+
+
+def test_a_figure_is_of_the_seeds_that_all_its_columns_have(tmp_path: Path) -> None:
+    def result(seed: int, mean: float) -> dict[str, Any]:
+        numbers = {"mean absolute weight": mean}
+        about = {"config": {"seed": seed}, "record": {}}
+        return {"tensor": "conv5.weight", "reach": 1.0, "counts": [1.0] * figures.BINS, "numbers": numbers, **about}
+
+    def drawn(**columns: list[dict[str, Any]]) -> list[Plot]:
+        return pictures.draw({column: {"weights": results} for column, results in columns.items()})
+
+    (first,) = drawn(kcciol=[result(1, 2.0)], control=[result(1, 4.0)])
+    assert "One training each" in first.caption
+    old = json.loads(first.write(tmp_path).read_text())
+    (both,) = drawn(kcciol=[result(0, 1.0), result(1, 2.0)], control=[result(0, 3.0), result(1, 4.0), result(2, 9.0)])
+    assert both.seeds == {"kcciol": [0, 1], "control": [0, 1]}
+    assert both.numbers == {"KCCIOL: mean absolute weight": 1.5, "without l1: mean absolute weight": 3.5}
+    assert "means over 2 trainings" in both.caption
+    assert both.lost(old) == []
+    assert drawn(kcciol=[result(0, 1.0)], control=[result(1, 4.0)]) == []

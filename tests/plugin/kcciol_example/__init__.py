@@ -1,0 +1,1 @@
+"""A learner, a data set and an encoder of another package, a file each."""
