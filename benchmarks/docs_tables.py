@@ -19,7 +19,7 @@ from paper_tables import TABLES, markdown_table, read
 
 from kcciol.evaluation.metrics import summarize
 from kcciol.paper.report import write
-from kcciol.paper.report.pairs import SEEDS
+from kcciol.paper.report.consolidation import SEEDS
 from kcciol.paper.report.read import read as read_results
 from kcciol.paper.report.summary import digest, markdown, picture
 

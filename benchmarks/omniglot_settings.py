@@ -107,7 +107,7 @@ def evaluate(representation: Representation, splits: Splits) -> dict[str, Any]:
     evaluation = replace(representation.config.evaluation, classes=CLASSES, trajectories=TRAJECTORIES)
     for rule in RULES:
         cells = measure(representation, splits, replace(evaluation, rule=rule), "validation")["classes"]
-        measured[rule] = {n: {**c["test"], "rate": c["rate"]["chosen"]} for n, c in cells.items()}
+        measured[rule] = {n: {**c["test"], "rate": c["choice"]["settings"]["rate"]} for n, c in cells.items()}
         row = " / ".join(f"{c['mean']:.1f} (rate {c['rate']:g})" for c in measured[rule].values())
         print(f"  {rule}: {row}", flush=True)
     return measured

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kcciol.paper.report.pairs import gap
+from kcciol.paper.report.consolidation import gap
 
 RESULTS = Path(__file__).parents[1] / "results"
 Cells = dict[str, dict[str, Any]]

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kcciol.paper.report.pairs import gap
+from kcciol.paper.report.consolidation import gap
 
 RESULTS = Path(__file__).parents[1] / "results"
 CLAIM = re.compile(r"([+−-]?\d[\d.,]*(?: ± \d[\d.]*)?)(?: %)?<!-- ([\w-]+/[^>]*?) -->")

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import operator
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,7 +78,7 @@ def test_quickstart_on_a_tiny_setting(tmp_path: Path, capsys: pytest.CaptureFixt
             cell = result["columns"][column][n]
             assert cell["test"]["n"] == 10
             assert 0 <= cell["test"]["mean"] <= 100
-            assert cell["rate"]["rule"] == "stream"
+            assert cell["choice"]["rule"] == "stream"
     assert result["peak_memory_gib"] > 0
     pytest.importorskip("matplotlib")
     with Image.open(tmp_path / "q" / "quickstart.png") as picture:
@@ -88,7 +95,7 @@ def test_evaluate_writes_its_result(run: Path, capsys: pytest.CaptureFixture[str
     result = json.loads(path.read_text())
     assert result["evaluation"]["trajectories"] == 2
     assert result["evaluation"]["classes"] == [2, 4]  # from the run's config
-    assert set(result["classes"]["4"]) >= {"test", "train", "forgetting", "curve", "rate"}
+    assert set(result["classes"]["4"]) >= {"test", "train", "forgetting", "curve", "choice"}
     assert main(["evaluate", str(run), "--untrained", "--out", str(run / "u.json")]) == 0
     assert json.loads((run / "u.json").read_text())["untrained"] is True
 
@@ -216,7 +223,7 @@ BAD = [
     (["evaluate", "--classes", "2", "{run}"], "The run comes first"),
     (["evaluate", "{run}", "--out", "{run}/phase1.safetensors"], "ends in .json"),
     (["evaluate", "{run}", "--out", "{tmp}/none/x.json"], "there is no folder"),
-    (["evaluate", "{run}", "--rates", "inf"], "evaluation.rates"),
+    (["evaluate", "{run}", "--rates", "inf"], "--rates is (inf,)"),
     (["bench", "step", "--steps", "0"], "--steps is 0"),
     (["bench", "step", "--out", "{tmp}/none/x.json"], "there is no folder"),
     (["data", "check"], "needs the name of a data set"),
@@ -327,3 +334,121 @@ def test_slips_in_python_are_named(run: Path) -> None:
 def test_the_list_of_learners_marks_those_that_need_a_whole_network(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "learners"]) == 0
     assert "not for kcciol.OnlineLearner: podnet." in " ".join(capsys.readouterr().out.split())
+
+
+EARLY = """
+import importlib.abc, os, signal, sys
+from kcciol.__main__ import main
+class Interrupting(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == os.environ["WHEN"]:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("module", ["kcciol.cli", "tyro", "kcciol.learners", "torch", "numpy"])
+def test_ctrl_c_while_a_command_is_loaded_is_a_plain_end(module: str, run: Path) -> None:
+    words = [sys.executable, "-c", EARLY, "evaluate", str(run), "--trajectories", "2"]
+    found = subprocess.run(words, env=os.environ | {"WHEN": module}, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (130, "", "kcciol: interrupted\n")
+
+
+def test_the_command_begins_where_ctrl_c_is_plain() -> None:
+    settings = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert settings["project"]["scripts"] == {"kcciol": "kcciol.__main__:main"}
+
+
+def test_compare_says_which_learner_is_measured_and_what_its_rule_favours(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["evaluate", str(run), "--trajectories", "2", "--out", str(run / "c.json"), "--compare", "ncm", "slda"]
+    favours = "favours learners that fit the learned images closely: compare by --rule base too."
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert [line for line in said.err.splitlines() if line.endswith("...")] == ["1 of 2, ncm ...", "2 of 2, slda ..."]
+    assert "2 of 2, slda, 4 classes: " in said.err
+    assert favours in said.out
+    assert main([*words, "--rule", "holdout"]) == 0
+    assert favours not in capsys.readouterr().out
+    (run / "c.json").unlink()
+
+
+def test_a_class_that_is_base_and_novel_is_refused_before_training(
+    tiny: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw_pictures(tmp_path / "images" / "base")
+    draw_pictures(tmp_path / "images" / "novel")
+    for name in "abcdefghij":
+        shutil.rmtree(tmp_path / "images" / "novel" / name)
+    (tmp_path / "tiny.toml").write_text(to_toml(tiny))
+    folder = ["--data.name", "folder", "--data.root", str(tmp_path / "images"), "--data.base-classes", "0"]
+    words = ["train", str(tmp_path / "tiny.toml"), *folder, "--data.novel-classes", "0"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 2
+    assert "The class 'k' is a base class and a novel one" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+FLAGS = [
+    (["train", "quickstart", "--data.train-samples", "-1"], "--data.train-samples is -1"),
+    (["train", "quickstart", "--data.name", "folder", "--data.root", "none"], "set --data.root to a folder"),
+    (["evaluate", "{run}", "--train-samples", "0"], "--train-samples is 0"),
+    (["evaluate", "{run}", "--train-samples", "30"], "evaluation (--train-samples + --test-samples) needs 33"),
+    (["evaluate", "{run}", "--classes", "9"], "--classes asks for trajectories of 9 classes"),
+    (["data", "check", "glyphs", "--novel-classes", "0"], "--novel-classes is 0"),
+    (["data", "check", "folder", "--root", "none"], "set --root to a folder"),
+    (["quickstart", "--phase1.alpha", "-1"], "--phase1.alpha is -1"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), FLAGS)
+def test_messages_name_the_flags_that_were_typed(
+    words: list[str], says: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([word.format(run=run) for word in words]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert not re.search(r"(?<!--)\b(data|evaluation|phase1)\.[a-z]", said)
+
+
+def test_what_is_wrong_in_a_file_is_named_as_in_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.toml").write_text("[data]\ntrain_samples = -1\n")
+    assert main(["data", "list"]) == main(["train", "quickstart", "--data.size", "1"]) - 2 == 0
+    assert main(["train", str(tmp_path / "a.toml")]) == 2
+    assert "kcciol: data.train_samples is -1" in capsys.readouterr().err
+
+
+HELP = [["train", "quickstart"], ["evaluate"], ["reproduce"], ["data"], ["bench"], ["report"], ["quickstart"], ["list"]]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("words", HELP, ids=operator.itemgetter(0))
+def test_help_fits_the_terminal(
+    words: list[str], width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No line is wider, and none but the last of a text ends long before the edge, as by a line break of the source."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    for line, following in itertools.pairwise(lines):
+        text, more = line.strip("│ "), following.strip("│")
+        goes_on = more.startswith(" " * 10) and not text.startswith("--") and not text.endswith(")")
+        if goes_on and line.startswith("│ " + " " * 10):
+            assert len(line.rstrip("│ ")) + len(more.split()[0]) + 3 >= width, line
+
+
+def test_lists_fit_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (["list", "learners"], ["list", "representations"], ["data", "list"], ["train", "--help"]):
+        found = subprocess.run(
+            [sys.executable, "-m", "kcciol", *words],
+            env=os.environ | {"COLUMNS": "80"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        longest = max(found.stdout.splitlines(), key=len)
+        assert len(longest) <= 80 or longest.startswith(("usage", "Several GPUs"))
+        assert "…" not in found.stdout

@@ -19,6 +19,9 @@ import robustness
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from trial_commands import try_commands
+from trial_files import TODAY
+from trials import SMALL, Findings, Options, limits, peak_mib
 
 from kcciol.cli import main
 from kcciol.config import Config, read
@@ -31,7 +34,8 @@ from kcciol.errors import UserError
 from kcciol.files import replacing
 from kcciol.files import tensors as files
 from kcciol.files.tensors import Format, read_tensors, sealed, unsealed, write_tensors
-from kcciol.learner import FORMAT, OnlineLearner
+from kcciol.learner import OnlineLearner
+from kcciol.learner.saving import FORMAT
 from kcciol.learners import fitting, learner_type
 from kcciol.learners.model import Head
 from kcciol.learners.ncm import NCM, NCMSettings
@@ -40,7 +44,7 @@ from kcciol.serialization import to_toml
 from kcciol.testing.case import equal
 
 WIDTH = 5
-OPTIONS = robustness.Options(seconds=10.0)  # a busy machine is no failure
+OPTIONS = Options(seconds=10.0)  # a busy machine is no failure
 
 
 def kept(tmp_path: Path, name: str = "ncm", settings: dict[str, Any] | None = None) -> Path:
@@ -70,7 +74,7 @@ def header_of(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("part", ["learners", "checkpoints"])
 def test_mutated_files_are_loaded_or_refused(part: Any, tmp_path: Path) -> None:
-    found = robustness.Findings()
+    found = Findings()
     robustness.part_of(part, tmp_path, OPTIONS)(found, 500)
     assert found.faults == []
     assert found.done == 500
@@ -78,8 +82,8 @@ def test_mutated_files_are_loaded_or_refused(part: Any, tmp_path: Path) -> None:
 
 
 def test_mutated_command_lines_end_without_a_traceback() -> None:
-    found = robustness.Findings()
-    robustness.try_commands(robustness.Options(seconds=20.0), found, 30)
+    found = Findings()
+    try_commands(Options(seconds=20.0), found, 30)
     assert found.faults == []
     assert found.outcomes["refused"] > 10
 
@@ -113,15 +117,15 @@ def test_a_small_file_does_not_ask_for_a_large_machine(name: str, tmp_path: Path
     changes = [{setting: value} for setting in settings for value in large]
     pairs = [(1 - 2**31, 2**27), (2**27, 1 - 2**31), (-(10**7), 10**8), (10**8, -(10**7)), (2**27, 2**27)]
     changes += [{a: x, b: y} for a, b in itertools.combinations(settings, 2) for x, y in pairs]
-    before = robustness.peak_mib()
-    with robustness.limits(1024):
+    before = peak_mib()
+    with limits(1024):
         for change in changes:
             text = json.dumps(header | {"settings": header["settings"] | change})
             save_file(tensors, path, sealed(text, tensors))
             with contextlib.suppress(UserError):
                 OnlineLearner.load(path)
                 assert all(0 <= value < 2**31 for value in change.values())
-    assert robustness.peak_mib() - before < 300
+    assert peak_mib() - before < 300
 
 
 @pytest.mark.parametrize("value", [10**4299 - 1, 10**4299, -(10**4299)], ids=["shorter", "longer", "negative"])
@@ -149,7 +153,7 @@ def test_the_rows_of_classes_to_come_are_counted(tmp_path: Path) -> None:
 def test_what_there_is_no_room_for_is_not_known() -> None:
     for settings in ({"ring": 2**31 - 1}, {"ring": 5 * 10**8}):
         learner = OnlineLearner("hal", 4, settings)
-        with robustness.limits(1024):
+        with limits(1024):
             for label in ("a", "b"):
                 with pytest.raises(UserError, match="cannot be learned here"):
                     learner.learn_one([1.0] * 4, label)
@@ -173,7 +177,7 @@ def test_what_fails_while_it_is_learned_is_not_known(name: str, monkeypatch: pyt
         raise RuntimeError("can't allocate memory")
 
     fields = learner_type(name).settings_type.__dataclass_fields__
-    settings = {key: value for key, value in robustness.SMALL.items() if key in fields}
+    settings = {key: value for key, value in SMALL.items() if key in fields}
     learner, other = (OnlineLearner(name, WIDTH, settings) for _ in range(2))
     for number in range(12):  # with room for the next class, and without
         x = torch.arange(WIDTH) / 9 + number
@@ -289,7 +293,7 @@ def test_a_learner_knows_what_made_its_features(tmp_path: Path, tiny: Config, ti
     nothing: Any = 7
     with pytest.raises(UserError, match="encoder is 7"):
         OnlineLearner("ncm", 3, encoder=nothing)
-    before = robustness.TODAY / "closed-form.safetensors"
+    before = TODAY / "closed-form.safetensors"
     assert OnlineLearner.load(before).encoder is None
     assert OnlineLearner.load(before, encoder="mine").encoder == "mine"
 
@@ -352,7 +356,7 @@ def test_a_link_to_itself_cannot_be_written(tmp_path: Path) -> None:
     [
         (["--trajectory.support", "9" * 20], "trajectory.support is 99999999999999999999"),
         (["--trajectory.support", "1" + "0" * 4000], "trajectory.support is 1000"),
-        (["--data.train-samples", "9" * 20], "data.train_samples is 99999999999999999999"),
+        (["--data.train-samples", "9" * 20], "--data.train-samples is 99999999999999999999"),
         (["--phase1.alpha", "1e308"], r"phase1.alpha is 1e+308"),
         (["--data.seed", "-1"], "data.seed is -1"),
     ],

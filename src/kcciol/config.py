@@ -10,7 +10,7 @@ import functools
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -42,9 +42,9 @@ class DataConfig:
     """Which images, and which of them may be learned from."""
 
     name: str = "omniglot"
-    """The data set: `kcciol data list` names them, of which `folder` reads images of your own, one folder a class."""
+    """The data set: `kcciol data list` names them; `folder` reads images of your own, one folder a class."""
     root: str = ""
-    """Where the files lie; by default the folder that the environment variable KCCIOL_DATA names, else ./data."""
+    """Where the files lie; by default the folder that the variable KCCIOL_DATA names, else ./data."""
     size: int = 84
     """Images are brought to size x size pixels."""
     base_classes: int = 963
@@ -117,9 +117,7 @@ class MetaConfig:
     """What is minimised, and how its gradient is taken."""
 
     loss: Literal["online", "episodes", "supervised", "sparse"] = "online"
-    """online: the loss after learning a trajectory one image at a time (Algorithm 2). episodes: the loss after a few
-    steps on all its images together (MAML-Rep). supervised: cross-entropy of the remember images, nothing learned
-    before it. sparse: the same, with a penalty on features that are often active (SRNN)."""
+    """online: after a trajectory (Algorithm 2); episodes: MAML-Rep; supervised; sparse: with a penalty (SRNN)."""
     episode_steps: int = 5
     """episodes: inner steps, each on the mean loss of all support images."""
     relabel: bool = False
@@ -127,8 +125,7 @@ class MetaConfig:
     sparsity: float = 0.1
     """sparse: mean activation above which a feature is penalised."""
     adapts: Literal["W", "net"] = "W"
-    """online: what the inner loop changes. W alone, as in the paper; or the prediction network too, as in ANML, which
-    is many times slower and knows no constraint."""
+    """online: what the inner loop changes: W alone, or the network too, as in ANML: slow, and without constraint."""
     order: GradientOrder = "exact"
     """exact differentiates through the inner loop; first takes its updates as constants."""
     inner: Literal["lowrank", "plain"] = "lowrank"
@@ -180,8 +177,7 @@ class EngineConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes the GPU when there is one."""
     precision: Literal["float32", "tf32", "bf16"] = "float32"
-    """float32 is the reference; tf32 rounds the operands of products; bf16 keeps the encoder's activations in bfloat16.
-    Both need a GPU and are float32 on the CPU."""
+    """On a GPU: float32; tf32: operands of products are rounded; bf16: the encoder's activations are bfloat16."""
     graph: bool = True
     """On a GPU, run each step as one CUDA graph."""
     checkpoint_every: int = 1000
@@ -202,8 +198,7 @@ class EvaluationConfig:
     classes: tuple[int, ...] = (10, 50, 100, 150, 200)
     """Lengths of the trajectories, in classes."""
     lengths: Literal["apart", "prefixes"] = "apart"
-    """apart: each length has trajectories of its own, and settings chosen for it. prefixes: the longest trajectories
-    are measured after each of these numbers of classes, with one choice of settings."""
+    """apart: trajectories and a choice of settings for each length; prefixes: the longest ones, measured on the way."""
     trajectories: int = 50
     """Trajectories drawn for each length."""
     train_samples: int = 15
@@ -211,29 +206,23 @@ class EvaluationConfig:
     test_samples: int = 5
     """Images of each class that are held out."""
     redraw: bool = False
-    """Draw these images of each class anew for each trajectory, out of all that the class has; else they are the
-    first train_samples and the next test_samples, for all trajectories."""
+    """Draw these images anew for each trajectory, out of all of the class; else the first so many serve for all."""
     order: Literal["class", "task", "shuffled"] = "class"
     """class: class after class. task: the images of a task in random order. shuffled: all images in random order."""
     task_classes: int = 1
     """Classes in a task; learners that make use of it are told when a task ends."""
     budget_images: int = 0
-    """If above 0: replay learners keep as many examples as fit into the bytes of so many images; 0 leaves their number
-    to their settings."""
+    """Replay learners keep as many examples as fit into the bytes of so many images; 0: as their settings say."""
     optimizer: Literal["adam", "sgd"] = "adam"
     """What updates W."""
     rates: tuple[float, ...] = (1e-2, 3.2e-3, 1.8e-3, 1e-3, 5.6e-4, 3.2e-4, 1.8e-4, 1e-4, 5.6e-5, 3.2e-5)
     """Rates to choose from."""
     rule: Literal["stream", "holdout", "base", "leaky"] = "stream"
-    """How the rate, or all settings of another learner, are chosen. stream: score on the training images themselves.
-    holdout: learn a part of each class's training images, score on the others. base: score on base classes, those kept
-    out of training if there are any; where they are too few, classes trained on fill up the trajectories, unscored.
-    leaky: score on the novel classes' test images, as the reference code does; for comparison only."""
+    """Settings are chosen on: stream: learned images; holdout: some of them; base: base classes; leaky: test images."""
     search_trajectories: int = 20
     """Trajectories that the choice is made on; others than those reported."""
     search_classes: int = 0
-    """If above 0: they hold at most so many classes, and with the rule base none that were trained on to fill them up;
-    0: as many as the trajectories reported."""
+    """They hold at most so many classes; 0: as many as the trajectories reported."""
     start: Literal["zero", "kaiming", "meta"] = "zero"
     """W before the first example: zero, a random draw, or as meta-learned."""
     reinit: Literal["last", "all"] = "last"
@@ -329,9 +318,13 @@ class Config:
         return sum(p.steps for p in self.phases)
 
 
-def read(path: Path) -> Config:
-    """A config from a TOML file."""
-    return classification(read_toml(path), str(path))
+def read(path: Path, whole: bool = False) -> Config:
+    """A config from a TOML file. whole: it is of a run, which leaves out no section."""
+    values = read_toml(path)
+    sections = [f.name for f in fields(Config) if f.name not in values and f.default_factory is not MISSING]
+    if whole and sections:
+        raise UserError(f"The config file {path} has no section [{sections[0]}], so it is not as the run wrote it.")
+    return classification(values, str(path))
 
 
 def classification(values: Mapping[str, Any], name: str) -> Config:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kcciol.config import DataConfig
 from kcciol.data import Splits, load
-from kcciol.data.glyphs import NOVEL, draw, glyphs
+from kcciol.data.glyphs import NOVEL, glyphs
 from kcciol.errors import UserError
 
 
@@ -28,12 +28,12 @@ def make(base: int = 3, novel: int = 2, samples: int = 4, seed: int = 0) -> Spli
     size=st.integers(8, 40),
 )
 def test_an_image_is_a_pure_function_with_ink_on_white(class_id: int, sample_id: int, seed: int, size: int) -> None:
-    image = draw(class_id, sample_id, seed, size)
+    image = glyphs([class_id], [sample_id], size, seed)[0, 0]
     assert image.shape == (size, size)
     assert image.dtype == np.uint8
     assert image.max() == 255
     assert image.min() < 200  # at 8 pixels a thin stroke between two rows is grey
-    np.testing.assert_array_equal(image, draw(class_id, sample_id, seed, size))
+    np.testing.assert_array_equal(image, glyphs([class_id], [sample_id], size, seed)[0, 0])
 
 
 def test_a_batch_is_what_its_images_are_alone() -> None:
@@ -42,7 +42,7 @@ def test_a_batch_is_what_its_images_are_alone() -> None:
     assert batch.shape == (3, 30, 28, 28)
     for i, c in enumerate(classes):
         for k in (0, 17, 29):
-            np.testing.assert_array_equal(batch[i, k], draw(c, samples[k], 7, 28))
+            np.testing.assert_array_equal(batch[i, k], glyphs([c], [samples[k]], 28, seed=7)[0, 0])
 
 
 def test_all_images_differ() -> None:

@@ -54,18 +54,17 @@ def test_the_environment_stands_in_for_the_default_root_only(monkeypatch: pytest
     assert data.locate(DataConfig(root="~/x")).root == str(Path.home() / "x")
 
 
-def test_check_counts() -> None:
-    report = data.check(dataclasses.replace(SMALL, validation_classes=1))
-    assert report.image_shape == (1, 8, 8)
-    assert report.splits == (
-        data.SplitReport("base", 4, 8, 2, 2),
-        data.SplitReport("validation", 1, 2, 2, 2),
-        data.SplitReport("novel", 3, 6, 2, 2),
-    )
-
-
-def test_check_without_validation_classes() -> None:
-    assert data.check(SMALL).splits[1] == data.SplitReport("validation", 0, 0, 0, 0)
+def test_check_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--size", "8", "--base-classes", "5", "--novel-classes", "3", "--samples", "2"]
+    assert main(["data", "check", "glyphs", *words, "--validation-classes", "1"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "glyphs: images of (channels, height, width) (1, 8, 8)",
+        "  base       4 classes, 8 images, 2 to 2 a class",
+        "  validation 1 classes, 2 images, 2 to 2 a class",
+        "  novel      3 classes, 6 images, 2 to 2 a class",
+    ]
+    assert main(["data", "check", "glyphs", *words]) == 0
+    assert "  validation 0 classes, 0 images, 0 to 0 a class\n" in capsys.readouterr().out
 
 
 def test_what_there_is_and_what_can_be_downloaded() -> None:
@@ -99,8 +98,8 @@ def test_the_command_takes_all_classes(
     def load(config: DataConfig) -> tuple[ClassSet, ClassSet]:
         assert config.size == size
         images = torch.zeros(int(words), 1, 1, 8, 8, dtype=torch.uint8)
-        whole = ClassSet(images, torch.ones(len(images), dtype=torch.int64), ("",) * len(images))
-        return whole, whole
+        counts = torch.ones(len(images), dtype=torch.int64)
+        return ClassSet(images, counts, ("a",) * len(images)), ClassSet(images, counts, ("b",) * len(images))
 
     module = import_module(data.DATASETS.entry(name).module)
     monkeypatch.setattr(module, "DATASET", dataclasses.replace(data.DATASETS[name], load=load))

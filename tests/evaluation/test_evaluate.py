@@ -57,7 +57,7 @@ def choose_rate(
 
 def without_seconds(result: dict[str, Any]) -> dict[str, Any]:
     for length in result["classes"].values():
-        del length["seconds"]
+        del length["seconds"], length["choice"]["seconds"]
     del result["choice"]["seconds"]
     return result
 
@@ -70,15 +70,15 @@ def test_easy_classes_are_learned_and_the_result_is_json() -> None:
     six = result["classes"]["6"]
     assert six["test"]["mean"] > 60
     assert six["test"]["n"] == 4
-    parts = {"test", "train", "learned", "forgetting", "by_trajectory", "curve", "rate", "seconds"}
+    parts = {"test", "train", "learned", "forgetting", "by_trajectory", "curve", "choice", "seconds"}
     assert set(six) - {"ci95_of_images"} == parts | {"mean", "std", "n", "ci95"}
     assert abs(sum(six["by_trajectory"]) / 4 - six["test"]["mean"]) < 1e-9
     assert [point["classes_seen"] for point in six["curve"]] == [1, 2, 3, 4, 5, 6]
     assert six["curve"][-1]["mean"] == pytest.approx(six["test"]["mean"])
     assert len(six["forgetting"]["by_class"]) == 6
     assert six["forgetting"]["by_class"][-1] == 0
-    assert six["rate"]["trajectories"] == 2
-    assert [score["rate"] for score in six["rate"]["scores"]] == [0.001, 0.01, 0.1]
+    assert six["choice"]["trajectories"] == 2
+    assert sorted(score["settings"]["rate"] for score in six["choice"]["scores"]) == [0.001, 0.01, 0.1]
     assert len(lines) == 2
     assert lines[1].startswith("6 classes: ")
 
@@ -156,7 +156,7 @@ def test_edges_are_flagged() -> None:
     grid = [GradientSettings(rate=rate) for rate in (0.3, 0.2, 0.1)]
 
     def at_edge(best: GradientSettings) -> bool:
-        return bool(Choice("stream", best, grid, dict.fromkeys(grid, 1.0)).rate_to_dict()["at_edge"])
+        return bool(Choice("stream", best, grid, dict.fromkeys(grid, 1.0)).to_dict()["at_edge"])
 
     assert [at_edge(best) for best in grid] == [True, False, True]
     wider = [*grid, GradientSettings(rate=0.01)]

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from kcciol.config import Config, EvaluationConfig, preset
 from kcciol.learners import LEARNERS
-from kcciol.learners.base import KIND, Learner
+from kcciol.learners.base import Learner
+from kcciol.learners.knowledge import KIND
 from kcciol.learners.model import Head, Model
 from kcciol.meta.methods import with_method
 from kcciol.testing.case import IMAGE, NET, WIDTH, Case, answers, case_of, examples, feed, network, same

@@ -17,6 +17,7 @@ def to_double(learner: Learner) -> None:
     for tensors in (learner.state, learner.rows, vars(learner)):
         for name, t in tensors.items():
             tensors[name] = t.double() if isinstance(t, Tensor) and t.is_floating_point() else t
+    learner.dtype = torch.float64
     learner._forget_views()
 
 

@@ -146,7 +146,7 @@ def test_the_gaussian_posterior_is_the_batch_one() -> None:
     learner = make("gaussian", alpha=3.0, beta=2.0)
     assert isinstance(learner, Gaussian)
     feed(learner, x, y)
-    n, means, a, b = learner.posterior()
+    n, means, a, b = learner.form().posterior(learner.class_rows())
     for c in range(CLASSES):
         mine = x[y == c].double()
         assert n[0, c, 0] == len(mine)

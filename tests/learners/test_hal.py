@@ -25,8 +25,8 @@ class RingER(RingLearner):
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         label = self.labels(y)
-        self.error_step(*self.with_replay(x[:, None], label))
-        self.keep(x, label[:, 0])
+        self.error_step(*self.with_replay(x[:, None], label[:, None]))
+        self.keep(x, label)
 
 
 def hal(kind: str = "head", **settings: Any) -> HAL:
@@ -345,8 +345,8 @@ def test_tuning_on_earlier_tasks_loses_the_last_and_is_undone() -> None:
         tuned = learner._tuned(earlier)
     assert torch.equal(learner.parameters["weight"], now)
     last = x[18:][None]
-    before = learner.cross_entropy(learner._logits(learner.parameters, last), label)
-    after = learner.cross_entropy(learner._logits(tuned, last), label)
+    before = learner.cross_entropy(learner.model.logits(learner.parameters, last), label)
+    after = learner.cross_entropy(learner.model.logits(tuned, last), label)
     assert (after > before).all()
 
 

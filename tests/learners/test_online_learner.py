@@ -17,10 +17,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from kcciol import learner as online_learner
 from kcciol.errors import UserError
 from kcciol.files.tensors import sealed, unsealed
-from kcciol.learner import LONGEST, OnlineLearner
+from kcciol.learner import OnlineLearner, inputs
+from kcciol.learner.inputs import LONGEST
 from kcciol.learners import LEARNERS
 from kcciol.learners.er import ER
 from kcciol.learners.model import Head
@@ -122,7 +122,7 @@ def test_one_that_has_diverged_answers_none() -> None:
 
 
 def test_large_values_are_learned_together_as_well_as_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(online_learner, "LARGEST", float("inf"))
+    monkeypatch.setattr(inputs, "LARGEST", float("inf"))
     one, many = (OnlineLearner("online", WIDTH, {"rate": 1e-38}) for _ in range(2))
     xs = 9e18 * (1 - 2 * torch.eye(WIDTH))[[0] * 6 + [1] * 6]  # whose squares add up to more than a float32 can be
     labels = ["a"] * 6 + ["b"] * 6
@@ -309,7 +309,7 @@ def test_one_that_has_diverged_is_not_saved(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(UserError, match="has diverged"):
         learner.save(path)
     learner.learner.rows["parameters.weight"][:] = torch.nan
-    monkeypatch.setattr(online_learner, "LARGEST", float("inf"))
+    monkeypatch.setattr(inputs, "LARGEST", float("inf"))
     other = OnlineLearner("slda", WIDTH).learn_many(1e25 * torch.rand(64, WIDTH), ["a"] * 64)
     with pytest.raises(UserError, match="has diverged"):
         other.save(path)

@@ -108,14 +108,14 @@ def test_many_changes_that_nobody_asks_about_do_not_pile_up() -> None:
 def test_the_highest_of_uncertain_scores() -> None:
     sure = torch.tensor([1.0, 3.0, 2.0, 3.5])
     scores = np.array([1, 3, 2, 2.9], np.float32)
-    assert highest(scores, 0.01, lambda some: sure[some]) == 1
-    assert highest(scores, 0.3, lambda some: sure[some]) == 3
-    assert highest(np.full(4, np.nan, np.float32), 0.0, lambda some: sure[some]) == 3
-    assert highest(scores, float("inf"), lambda some: sure[some]) == 3
+    assert highest(scores, 0.01, lambda some: sure[None, some]) == 1
+    assert highest(scores, 0.3, lambda some: sure[None, some]) == 3
+    assert highest(np.full(4, np.nan, np.float32), 0.0, lambda some: sure[None, some]) == 3
+    assert highest(scores, float("inf"), lambda some: sure[None, some]) == 3
     nothing = torch.tensor([torch.nan, -torch.inf, torch.nan, torch.nan])
-    assert highest(np.full(4, np.inf, np.float32), 0.0, lambda some: nothing[some]) == NO_CLASS
+    assert highest(np.full(4, np.inf, np.float32), 0.0, lambda some: nothing[None, some]) == NO_CLASS
     infinite = torch.tensor([torch.nan, 5.0, torch.inf, 1.0])
-    assert highest(np.full(4, np.inf, np.float32), 0.0, lambda some: infinite[some]) == NO_CLASS
+    assert highest(np.full(4, np.inf, np.float32), 0.0, lambda some: infinite[None, some]) == NO_CLASS
 
 
 @pytest.mark.parametrize("x", [np.zeros((2, 2)), np.zeros((4, 1)), np.zeros((1, 1, 4)), np.zeros((2, 4)), 0.0])

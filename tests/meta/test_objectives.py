@@ -13,7 +13,7 @@ from kcciol.config import MetaConfig, TrajectoryConfig
 from kcciol.errors import UserError
 from kcciol.meta.inner import Plain, TrajectoryLabels
 from kcciol.meta.objectives import Episodes, Supervised, set_kl
-from kcciol.nets.heads import Classifier
+from kcciol.nets.classification import Classifier
 
 D, C = 6, 8
 HEAD = Classifier(D, C)

@@ -144,7 +144,7 @@ def test_l1_pulls_every_parameter_towards_zero(tiny: Config, tiny_data: Splits) 
 
 
 def test_layout_views_cover_the_vector_without_overlap() -> None:
-    vector = LAYOUT.zeros()
+    vector = torch.zeros(LAYOUT.length)
     for number, view in enumerate(LAYOUT.views(vector).values(), 1):
         assert not view.any()
         view.fill_(number)

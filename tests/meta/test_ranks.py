@@ -240,7 +240,7 @@ def test_a_count_that_cannot_be_split_is_refused_once(tiny: Config, tmp_path: Pa
     (tmp_path / "odd.toml").write_text(to_toml(counted(tiny, 3)))
     codes, errors = pair(["-m", "kcciol", "train", str(tmp_path / "odd.toml"), "--out", str(tmp_path / "run")])
     assert codes == [2, 2]
-    assert errors[0].startswith("kcciol: trajectory.count is 3, but")
+    assert errors[0].startswith("kcciol: --trajectory.count is 3, but")
     assert errors[0].count("\n") == 1
     assert errors[1] == ""
     assert not (tmp_path / "run").exists()

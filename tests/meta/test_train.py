@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import pty
+import select
 import shutil
 import signal
 import subprocess
@@ -21,7 +23,7 @@ from kcciol.data.classset import Splits
 from kcciol.engine import checkpoint
 from kcciol.engine.loop import Diverged
 from kcciol.engine.run_folder import RunFolder
-from kcciol.engine.stop import Stopped
+from kcciol.engine.stop import Stopped, watch_signals
 from kcciol.errors import Busy, UserError
 from kcciol.files import held
 from kcciol.meta.phases import train
@@ -210,22 +212,58 @@ def test_a_signal_at_any_step_loses_nothing(tiny: Config, tiny_data: Splits, tmp
         assert_same(tmp_path / "whole" / f"{name}.safetensors", tmp_path / "run" / f"{name}.safetensors")
 
 
-def test_sigterm_ends_the_command_and_saves(tiny: Config, tiny_data: Splits, tmp_path: Path) -> None:
+def long_training(tiny: Config, tmp_path: Path) -> list[str]:
+    """A command that does not end by itself."""
     config = dataclasses.replace(tiny, phase1=dataclasses.replace(tiny.phase1, steps=100_000))
     (tmp_path / "long.toml").write_text(to_toml(config))
-    words = [sys.executable, "-m", "kcciol", "train", str(tmp_path / "long.toml"), "--out", str(tmp_path / "run")]
-    process = subprocess.Popen([*words, "--quiet"], stderr=subprocess.PIPE, text=True)
-    metrics = tmp_path / "run" / "metrics.jsonl"
+    return [sys.executable, "-m", "kcciol", "train", str(tmp_path / "long.toml"), "--out", str(tmp_path / "run")]
+
+
+def wait_for_steps(run: Path, terminal: int | None = None) -> None:
     deadline = time.monotonic() + 60
-    while not metrics.exists() and time.monotonic() < deadline:
+    while not (run / "metrics.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    os.kill(process.pid, signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "--resume" in errors
-    saved = checkpoint.load(tmp_path / "run" / "checkpoint.safetensors")
-    assert saved.phase == 1
+        if terminal is not None and select.select([terminal], [], [], 0)[0]:
+            os.read(terminal, 4096)  # the progress bar waits to be read
+
+
+def assert_saved(run: Path) -> None:
+    saved = checkpoint.load(run / "checkpoint.safetensors")
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (saved.phase, saved.step) == (last["phase"], last["step"])
     assert saved.step > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_command_and_saves(tiny: Config, tmp_path: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen([*long_training(tiny, tmp_path), "--quiet"], stderr=subprocess.PIPE, text=True)
+    wait_for_steps(tmp_path / "run")
+    os.kill(process.pid, number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "--resume` continues." in errors
+    assert_saved(tmp_path / "run")
+
+
+def test_a_terminal_that_closes_ends_the_command_and_saves(tiny: Config, tmp_path: Path) -> None:
+    words = long_training(tiny, tmp_path)
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execv(words[0], words)
+    wait_for_steps(tmp_path / "run", terminal)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 128 + signal.SIGHUP
+    assert_saved(tmp_path / "run")
+
+
+def test_behind_nohup_a_run_goes_on_without_its_terminal() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with watch_signals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.signal_number is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_start_from_a_phase_skips_it(tiny: Config, tiny_data: Splits, whole: Path, tmp_path: Path) -> None:

@@ -17,14 +17,13 @@ from kcciol import cli
 from kcciol.config import Config
 from kcciol.engine import checkpoint
 from kcciol.errors import UserError
-from kcciol.files import held
+from kcciol.files import documents, held
 from kcciol.meta import phases
 from kcciol.paper import runner
 from kcciol.paper import study as study_module
-from kcciol.paper.executors import inline
 from kcciol.paper.plan import STUDIES, RunPlan, groups, path_of
 from kcciol.paper.runner import make
-from kcciol.paper.studies import colour, gan, omniglot, sine
+from kcciol.paper.studies import colour, gan, omniglot
 from kcciol.paper.study import Bench, Cell, Workspace, folder_of, is_trained
 from kcciol.paper.writing import gather
 from tests.paper.example import OMNIGLOT, plan
@@ -256,17 +255,16 @@ def test_a_full_disk_is_one_sentence(
         made.append(path)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(inline, "write_json", full)
+    monkeypatch.setattr(documents, "write_json", full)
     assert make(plan(tmp_path, "heads", columns=("kcciol", "lambda0"))) == ["omniglot, kcciol, seed 0"]
     assert len(made) == 1  # no other is measured, which could not be kept either
     said = capsys.readouterr().err
     assert "kcciol failed ([Errno 28] No space left on device" in said
     assert said.count("\n") == 1
-    monkeypatch.setattr(inline, "write_json", lambda path, value: Path("/nowhere/at/all").read_text())
+    monkeypatch.setattr(documents, "write_json", lambda path, value: Path("/nowhere/at/all").read_text())
     assert make(plan(tmp_path, "heads", columns=("kcciol",))) == ["omniglot, kcciol, seed 0"]
     assert "Traceback" in capsys.readouterr().err  # a mistake of ours
-    monkeypatch.undo()
-    monkeypatch.setattr(sine, "write_json", full)
+    monkeypatch.setattr(documents, "write_json", full)
     with pytest.raises(UserError, match=r"sine failed \(.*No space left on device.*\); what is made is kept"):
         make(RunPlan(Workspace(runs=tmp_path, tiny=True), {"sine": ("table4",), "mnist": ("gan",)}, seeds=(0,)))
     assert not (tmp_path / "gan").exists()

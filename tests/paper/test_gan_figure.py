@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kcciol.errors import UserError
+from kcciol.evaluation.results import RESULT
 from kcciol.paper.gan.digits import RATES, classifier, pack, unpack
 from kcciol.paper.studies import gan
 from kcciol.paper.study import Workspace
@@ -55,7 +56,7 @@ def test_a_cell_whose_images_are_not_whole_is_refused(tmp_path: Path) -> None:
     gan.make(workspace, (0,))
     path = gan.path_of(workspace, "kcciol", 0)
     made = json.loads(path.read_text())
-    assert gan.cells(workspace, (0,))[path]() == made
+    assert gan.cells(workspace, (0,))[path]() == RESULT.read(path)
     words = next(iter(made["rates"].values()))["images"]
     packed = words["zlib, base64"]
     for bad in ([[1, 2]], {}, {**words, "zlib, base64": packed[:40]}, {**words, "shape": [7]}, None):

@@ -182,7 +182,7 @@ def test_of_two_optimisers_the_better_on_base_classes_is_shown() -> None:
         choice |= {"rule": "", "at_edge": [], "classes": 5, "trajectories": 2}
         start = {"classes": {"50": cell}, "choice": choice, "bytes": {}, "replay": False, "chosen_on": ""}
         names = dict(zip(("row", "trains", "optimizer"), key.split(), strict=True))
-        return start | {"config": {"seed": 0}, "cell": names} | more
+        return start | {"config": {"seed": 0}, "cell": names, "spec": {}} | more
 
     cells = {"sgd": [result("online head sgd", 70, 90)], "adam": [result("online head adam", 80, 60)]}
     rows = tables.learners({"kcciol": cells, "pretrained": {"sgd": [result("online all sgd", 1, 2)]}})
@@ -239,10 +239,10 @@ def test_rates_are_tried_around_the_last_choice(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(study_module, "evaluate", evaluate)
     bench = Bench(OMNIGLOT, "oml", 0, Workspace(runs=tmp_path, tiny=True))
     found = bench.algorithm4(bench.evaluations((), "adam"))["classes"]
-    chosen = [cell["rate"]["chosen"] for cell in found.values()]
+    chosen = [cell["choice"]["settings"]["rate"] for cell in found.values()]
     assert begun == [None, *chosen[:-1]]
-    first = next(iter(found.values()))["rate"]["scores"]
-    assert [s["rate"] for s in first] == sorted(bench.evaluations((), "adam")[0].rates)
+    first = next(iter(found.values()))["choice"]["scores"]
+    assert sorted(s["settings"]["rate"] for s in first) == sorted(bench.evaluations((), "adam")[0].rates)
 
 
 def test_a_table_is_made_of_all_seeds_that_are_there(tmp_path: Path) -> None:

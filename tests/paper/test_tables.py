@@ -9,9 +9,8 @@ import torch
 
 from kcciol.evaluation.metrics import summarize, wilson_reach
 from kcciol.paper import tables
-from kcciol.paper.report import footnotes
 from kcciol.paper.report.facts import facts
-from kcciol.paper.report.formatting import number, spoken
+from kcciol.paper.report.formatting import marks_of, number, spoken, used_marks
 from kcciol.paper.report.read import read
 
 
@@ -20,7 +19,7 @@ def cell(values: list[float], seed: int = 0, **more: Any) -> dict[str, Any]:
     measured = {**summarize(torch.tensor(values)).to_dict(), "by_trajectory": values, "seconds": 1.0, **more}
     choice = {"settings": {}, "scores": [], "rule": "", "at_edge": [], "classes": 5, "trajectories": 2}
     names = {"row": "ncm", "trains": "head", "optimizer": "sgd"}
-    about = {"choice": choice, "chosen_on": "", "bytes": {}, "replay": False, "cell": names}
+    about = {"choice": choice, "chosen_on": "", "bytes": {}, "replay": False, "cell": names, "spec": {}}
     return {"config": {"seed": seed}, "classes": {"5": measured}, **about}
 
 
@@ -54,8 +53,8 @@ def test_the_page_marks_an_interval_of_images_and_leaves_out_one_of_zero(tmp_pat
     )
     (table,) = read(tmp_path).tables
     a, b = (table.grids[0].rows["5"][column] for column in "ab")
-    assert [mark for mark, _ in footnotes.marks_of(a)] == ["*"]
+    assert [mark for mark, _ in marks_of(a)] == ["*"]
     assert number(b, 1) == "30.0"
     assert "no spread" in facts(table, "b", b)["ci95 seeds"]
-    assert "* the interval is of so many images" in footnotes.used_marks(table)
+    assert "* the interval is of so many images" in used_marks(table)
     assert spoken({"mean": 2.0, "ci95": 0.0}) == "2"

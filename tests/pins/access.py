@@ -89,8 +89,9 @@ def sine_results(path: Path) -> list[dict[str, Any]]:
 
 def chosen_rate(length: Any) -> dict[str, Any]:
     """The rate of one result of Algorithm 4 with the scores of all that were tried."""
-    found: dict[str, Any] = length["rate"]
-    return {"chosen": found["chosen"], "scores": {f"{one['rate']:g}": one["score"] for one in found["scores"]}}
+    found: dict[str, Any] = length["choice"]
+    scores = {one["settings"]["rate"]: one["score"] for one in found["scores"]}
+    return {"chosen": found["settings"]["rate"], "scores": {f"{rate:g}": scores[rate] for rate in sorted(scores)}}
 
 
 # --- problems whose members train together ----------------------------------------------------------------------------
@@ -116,7 +117,7 @@ def train_digits(values: Sequence[dict[str, Any]], images: Tensor, labels: Seque
 
 def generate(values: dict[str, Any], Theta: Tensor, novel: Tensor, labels: Sequence[int], rate: float) -> list[Tensor]:
     """What one member makes of novel classes once it has learned them all: images (n, pixels) of each."""
-    from kcciol.paper.gan.evaluate import evaluate
+    from kcciol.paper.gan.digits import evaluate
     from kcciol.paper.gan.network import Networks
     from kcciol.paper.gan.settings import GenerationConfig
     from kcciol.serialization import from_dict
@@ -124,7 +125,7 @@ def generate(values: dict[str, Any], Theta: Tensor, novel: Tensor, labels: Seque
     config = from_dict(GenerationConfig, values)
     nets = Networks(config.gan, novel[0, 0].numel())
     data = _class_set(novel)
-    return evaluate(nets, Theta, data, list(labels), config.seed, rate, batches=2, batch=3, shown=4).images[-1]
+    return evaluate(nets, Theta, data, list(labels), config.seed, rate, batches=2, batch=3, shown=4)[-1]
 
 
 def _class_set(images: Tensor) -> Any:

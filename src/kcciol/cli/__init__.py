@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 import kcciol
-from kcciol.cli.terminal import out, say
+from kcciol.cli.terminal import flags, out, say, with_flags
+from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError, visible
 from kcciol.plugins import Registry
 
@@ -39,30 +40,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Threads that wait by spinning make a small network fifty times slower as soon as another program wants a core.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help", "help"):
-        _print_help()
-        return 0
-    if words[0] == "--version":
-        out.print(f"kcciol {kcciol.__version__}")
-        return 0
+    flags.clear()
     try:
+        if not words or words[0] in ("-h", "--help", "help"):
+            return _print_help()
+        if words[0] == "--version":
+            out.print(f"kcciol {kcciol.__version__}")
+            return 0
         return COMMANDS.find(words[0])(words[1:]) or 0
     except UserError as error:
-        print(f"kcciol: {visible(str(error))}", file=sys.stderr)
+        say(f"kcciol: {visible(with_flags(str(error)))}")
         return 2
+    except Stopped as stopped:
+        say(f"kcciol: {stopped}")
+        return stopped.exit_code
     except BrokenPipeError:  # the reader of our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:  # a full disk, a file that was taken away: nothing a traceback would help with
-        print(f"kcciol: {visible(_words(error))}", file=sys.stderr)
+        say(f"kcciol: {visible(_words(error))}")
         return 2
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
             raise
-        print("kcciol: There is not enough memory for this: ask for less (fewer, smaller or shorter).", file=sys.stderr)
+        say("kcciol: There is not enough memory for this: ask for less (fewer, smaller or shorter).")
         return 2
     except KeyboardInterrupt:
-        print("kcciol: interrupted", file=sys.stderr)
+        say("kcciol: interrupted")
         return 130
 
 
@@ -75,7 +79,7 @@ def _words(error: OSError) -> str:
     return f"{error.filename} could not be written or read ({error.strerror})."
 
 
-def _print_help() -> None:
+def _print_help() -> int:
     out.print(f"kcciol {kcciol.__version__}: teach a model new classes online, from few examples each")
     out.print()
     out.print("usage: kcciol COMMAND [options]      (kcciol COMMAND --help explains each)")
@@ -85,3 +89,4 @@ def _print_help() -> None:
         out.print(f"  {name:<11} {what}")
     for sentence in wrong:
         say(f"kcciol: {sentence}")
+    return 0

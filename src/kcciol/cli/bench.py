@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from kcciol.cli.terminal import out, parse, say
 from kcciol.errors import UserError
@@ -24,13 +24,12 @@ class BenchOptions:
 
     what: Positional[Literal["step", "recipes", "evaluate"]]
     preset: str = ""
-    """step, recipes: the preset whose sizes are timed; by default omniglot-paper, or all, on a GPU, and quickstart on a
-    CPU."""
+    """step, recipes: whose sizes are timed; by default omniglot-paper, or all, on a GPU, and quickstart on a CPU."""
     steps: int = 200
     """step, recipes: steps to time."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute."""
-    out: Path | None = None
+    out: Annotated[Path | None, arg(metavar="PATH")] = None
     """A JSON file to write the numbers to."""
 
 

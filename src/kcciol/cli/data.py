@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.table import Table
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from kcciol.cli.terminal import out, parse
+from kcciol.cli.terminal import out, parse, with_flags
 from kcciol.config import DataConfig
 from kcciol.errors import UserError
 
@@ -28,7 +28,8 @@ class DataOptions:
     """
 
     action: Positional[Literal["list", "get", "check", "show"]]
-    name: Positional[str] = ""
+    """What to do."""
+    name: Positional[Annotated[str, arg(metavar="[NAME]")]] = ""
     """The data set, for get, check and show."""
     out: Path = Path("sheet.png")
     """show: the PNG to write."""
@@ -38,7 +39,7 @@ class DataOptions:
     """show: how many classes."""
     columns: int = 10
     """show: how many images of each."""
-    data: Annotated[DataConfig, arg(name="")] = field(default_factory=DataConfig)
+    data: OmitArgPrefixes[DataConfig] = field(default_factory=DataConfig)
 
 
 def data(words: Sequence[str]) -> int:
@@ -50,11 +51,11 @@ def data(words: Sequence[str]) -> int:
     start = DataOptions("list", name, data=package.DATASETS[name].defaults if name else DataConfig())
     options = parse(DataOptions, "data", list(words) or ["list"], start, f"Data sets: {names}.")
     if options.action == "list":
-        table = Table("name", "what it is", "download")
-        table.add_column("where its files belong, under the data root", overflow="fold")
+        table = Table("name", box=None, pad_edge=False)
+        table.add_column("what it is, and its files under the data root", overflow="fold")  # a path must not be cut
         for name, dataset in package.DATASETS.items():
-            get = f"kcciol data get {name}" if dataset.download else "-"
-            table.add_row(name, dataset.description, get, dataset.layout)
+            lines = [dataset.description, f"files: {with_flags(dataset.layout)}"]
+            table.add_row(name, "\n".join(lines + [f"download: kcciol data get {name}"] * bool(dataset.download)))
         out.print(table)
         return 0
     if not options.name:
@@ -65,12 +66,11 @@ def data(words: Sequence[str]) -> int:
         for line in package.get(config.name, Path(package.locate(config).root)):
             out.print(line)
     elif options.action == "check":
-        report = package.check(config)
-        out.print(f"{report.name}: images of (channels, height, width) {report.image_shape}")
-        for part in report.splits:
-            out.print(
-                f"  {part.split:<10} {part.classes} classes, {part.images} images, {part.fewest} to {part.most} a class"
-            )
+        splits = package.load(config)
+        out.print(f"{config.name}: images of (channels, height, width) {splits.base.image_shape}")
+        for split, part in vars(splits).items():
+            n = part.counts.tolist() or [0]
+            out.print(f"  {split:<10} {len(part)} classes, {sum(n)} images, {min(n)} to {max(n)} a class")
     else:
         package.contact_sheet(_split(package.load(config), options.split), options.out, options.rows, options.columns)
         out.print(f"wrote {options.out}")

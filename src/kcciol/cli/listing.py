@@ -43,11 +43,12 @@ def list_representations() -> None:
 
 def list_learners() -> None:
     cards, wrong = LEARNERS.survey(card_of)
-    rows = {name: [c.what, c.keeps, "yes" if c.tasks else "-", c.paper] for name, c in cards.items()}
+    rows = {name: [c.what, c.keeps, c.paper] for name, c in cards.items()}
     _print(
-        ["what it is", "keeps", "tasks", "from"],
+        ["what it is", "keeps", "from"],
         rows,
-        "keeps: between two examples, beside the head, unless its settings say otherwise; tasks: is told when one ends",
+        "keeps: between two examples, beside the head, unless its settings say otherwise",
+        f"Told when a task ends: {', '.join(n for n, c in cards.items() if c.tasks)}.",
         f"Many streams are learned side by side, but for {', '.join(n for n, c in cards.items() if c.sequential)}, "
         "which takes them one after another.",
         "Only for a whole network, not for kcciol.OnlineLearner: "
@@ -79,7 +80,7 @@ def _print(columns: Sequence[str], rows: Mapping[str, Sequence[str]], *below: st
         table.add_row(name, *cells)
     out.print(table)
     for line in below:
-        out.print(line)
+        out.print(line, soft_wrap=False)
 
 
 def _print_packages(registry: Registry[Any], names: Mapping[str, object], wrong: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from tyro.conf import arg
 from kcciol import config as configs
 from kcciol.cli.terminal import parse
 from kcciol.config import Config
+from kcciol.engine.stop import continued
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,8 @@ class QuickstartOptions:
 def quickstart(words: Sequence[str]) -> int:
     """The whole method in minutes, without data or a GPU."""
     options = parse(QuickstartOptions, "quickstart", words, QuickstartOptions(config=configs.preset("quickstart")))
-    from kcciol.engine.stop import Stopped
     from kcciol.paper import quickstart as module
 
-    try:
+    with continued("Running the same command again continues."):
         module.run(options.config, options.out)
-    except Stopped as stopped:
-        print(f"kcciol: {stopped} Running the same command again continues.", file=sys.stderr)
-        return stopped.exit_code
     return 0

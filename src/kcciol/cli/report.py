@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from kcciol.cli.terminal import out, parse, say
 
@@ -22,9 +23,9 @@ class ReportOptions:
     """The folder with table*.json, heads.json, other JSON files of results, and figures/."""
     out: Path = Path("report.html")
     """The HTML file to write."""
-    markdown: Path | None = None
+    markdown: Annotated[Path | None, arg(metavar="PATH")] = None
     """Also write a short table, ours beside the paper's, to this .md file."""
-    picture: Path | None = None
+    picture: Annotated[Path | None, arg(metavar="PATH")] = None
     """Also draw it, to this .png or .svg file."""
 
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from kcciol.cli.terminal import out as terminal
 from kcciol.cli.terminal import parse
@@ -27,14 +27,16 @@ TERMINATED = 143  # exit code after SIGTERM
 class ReproduceOptions:
     """Re-make tables of the paper: train what they need, measure it, write them beside the paper's numbers.
 
-    What is there already is not made again; a run that is cut goes on where it was when it is called again.
+    What is there already is not made again; a run that is cut goes on where it was when it is called again. Names: an
+    experiment, or all that is made of a data set (sine: of sine functions), or all. With --cells the measurements that
+    the tables are made of are kept in OUT/cells (of a rehearsal: OUT/rehearsal/cells), where another machine that makes
+    more of a table finds them.
     """
 
-    names: Positional[tuple[str, ...]] = ()
-    """table1 to table7, heads, figures, weights, gan; all that is made of omniglot, mini-imagenet, cifar100, sine
-    functions (sine) or mnist; or all."""
+    names: Positional[Annotated[tuple[str, ...], arg(metavar="[NAME ...]")]] = ()
+    """table1 to table7, heads, figures, weights, gan; omniglot, mini-imagenet, cifar100, sine or mnist; or all."""
     root: str = ""
-    """Where the data lie; by default the folder that the environment variable KCCIOL_DATA names, else ./data."""
+    """Where the data lie; by default the folder that the variable KCCIOL_DATA names, else ./data."""
     runs: Path = Path("runs/reproduce")
     """Where representations and measurements are kept (of a rehearsal: runs/rehearsal)."""
     out: Path = Path("results")
@@ -56,9 +58,7 @@ class ReproduceOptions:
     tables: bool = True
     """Write the tables at the end."""
     cells: bool = False
-    """Keep the measurements that the tables are made of in OUT/cells (of a rehearsal: OUT/rehearsal/cells), where
-    another machine that makes more of a table finds them. Experiments of which some are kept there keep on without this
-    flag."""
+    """Keep the measurements in OUT/cells, for other machines; where some are kept, more are without this flag."""
 
 
 def reproduce(words: Sequence[str]) -> int:

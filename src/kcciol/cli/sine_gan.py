@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,8 +14,9 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from kcciol.cli.terminal import out, parse
+from kcciol.engine.stop import continued
 from kcciol.errors import UserError
-from kcciol.files import read_json
+from kcciol.paper.formats import MEMBERS
 from kcciol.paper.gan.settings import GenerationConfig
 from kcciol.paper.presets import member
 from kcciol.paper.sine.settings import RegressionConfig
@@ -24,15 +24,13 @@ from kcciol.serialization import to_dict
 
 
 @dataclass(frozen=True)
-class Options:
-    """What is asked of any of these runs."""
+class RunOptions:
+    """What is asked of every training."""
 
-    preset: Positional[str]
+    preset: Positional[Annotated[str, arg(metavar="PRESET")]]
     """A preset's name, a config file of the same shape, or the folder of a run to take the config from."""
-    out: Path = Path("runs/PRESET")
-    """The run folder; by default runs/PRESET-seedSEED."""
-    seeds: tuple[int, ...] = ()
-    """Runs of these seeds side by side in one folder: on a GPU several cost little more than one."""
+    out: Path = Path("runs/PRESET-seedSEED")
+    """The run folder."""
     resume: bool = False
     """Continue the run in the folder, exactly where its checkpoint stands."""
     quiet: bool = False
@@ -40,7 +38,15 @@ class Options:
 
 
 @dataclass(frozen=True)
-class SineOptions(Options):
+class MembersOptions(RunOptions):
+    """What is asked of any of these runs."""
+
+    seeds: tuple[int, ...] = ()
+    """Runs of these seeds side by side in one folder: on a GPU several cost little more than one."""
+
+
+@dataclass(frozen=True)
+class SineOptions(MembersOptions):
     """Meta-train on sine functions that come in sequence, in three phases.
 
     Every setting of the preset is a flag; the defaults shown are those of the preset that is named.
@@ -50,14 +56,14 @@ class SineOptions(Options):
 
 
 @dataclass(frozen=True)
-class DigitsOptions(Options):
+class DigitsOptions(MembersOptions):
     """Meta-train a generator and a critic of digits that come in sequence.
 
     Every setting of the preset is a flag; the defaults shown are those of the preset that is named.
     """
 
     root: str = ""
-    """Where MNIST lies; by default the folder that the environment variable KCCIOL_DATA names, else ./data."""
+    """Where MNIST lies; by default the folder that the variable KCCIOL_DATA names, else ./data."""
     config: Annotated[GenerationConfig, arg(name="")] = field(default_factory=GenerationConfig)
 
 
@@ -72,7 +78,7 @@ def members_in(folder: Path) -> list[Member] | None:
     if not path.is_file():
         return None
     try:
-        found = [member(one) for one in read_json(path)["members"]]
+        found = [member(one) for one in MEMBERS.read(path)["members"]]
         if not found:
             raise ValueError("it is empty")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError) as error:
@@ -83,27 +89,26 @@ def members_in(folder: Path) -> list[Member] | None:
 def train_members(words: Sequence[str], there: Sequence[Member]) -> int:
     """Train what a preset or a file describes, or what is in a folder."""
     start, folder = there[0], Path(words[0])
-    place = folder if (folder / "members.json").is_file() else Options.out
+    place = folder if (folder / "members.json").is_file() else RunOptions.out
     seeds = tuple(one.seed for one in there) if len(there) > 1 else ()
     command = f"train {words[0]}"
     options: SineOptions | DigitsOptions
     if isinstance(start, RegressionConfig):
-        options = parse(SineOptions, command, words, SineOptions(words[0], place, seeds, config=start))
+        options = parse(SineOptions, command, words, SineOptions(words[0], place, seeds=seeds, config=start))
     else:
-        options = parse(DigitsOptions, command, words, DigitsOptions(words[0], place, seeds, config=start))
+        options = parse(DigitsOptions, command, words, DigitsOptions(words[0], place, seeds=seeds, config=start))
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("These runs train in one process: call kcciol without torchrun, with --seeds for several.")
     members = _members(options, there)
     path = options.out
-    if path == Options.out:
+    if path == RunOptions.out:
         name = Path(words[0].removesuffix(".toml")).name
         path = Path("runs") / f"{name}-seed{'-'.join(str(one.seed) for one in members)}"
-    from kcciol.engine.stop import Stopped
 
     again = shlex.quote(str(path))
     if isinstance(options, DigitsOptions) and options.root:
         again += f" --root {shlex.quote(options.root)}"
-    try:
+    with continued(f"`kcciol train {again} --resume` continues."):
         if isinstance(options, SineOptions):
             from kcciol.paper.sine.train import train_sine
 
@@ -115,9 +120,6 @@ def train_members(words: Sequence[str], there: Sequence[Member]) -> int:
 
             base, images = digits(options.root).base, [one for one in members if isinstance(one, GenerationConfig)]
             train_digits(images, base, BASE, path, options.resume, options.quiet)
-    except Stopped as stopped:
-        print(f"kcciol: {stopped} `kcciol train {again} --resume` continues.", file=sys.stderr)
-        return stopped.exit_code
     out.print(f"The run is in {path}; `kcciol evaluate {again}` measures it.")
     return 0
 
@@ -145,7 +147,7 @@ class EvaluateMembersOptions:
     share of generated images that a classifier trained on real ones takes for what they should be, after all three.
     """
 
-    run: Positional[Path]
+    run: Positional[Annotated[Path, arg(metavar="RUN")]]
     """A run folder."""
     phase: int = 0
     """Which phase; 0 means the last."""
@@ -157,7 +159,7 @@ class EvaluateMembersOptions:
     """Digits: where MNIST lies."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute."""
-    out: Path | None = None
+    out: Annotated[Path | None, arg(metavar="PATH")] = None
     """The JSON file to write; by default evaluation-PHASE.json in the folder."""
 
 
@@ -167,11 +169,7 @@ def evaluate_members(words: Sequence[str], members: Sequence[Member]) -> int:
         if any(word == flag or word.startswith(f"{flag}=") for word in words):
             raise UserError(f"{flag} is for classes: functions and digits are learned in one way each.")
     options = parse(EvaluateMembersOptions, f"evaluate {words[0]}", words)
-    numbers = (options.phase,) if options.phase else (3, 2, 1)
-    path = next((p for n in numbers if (p := options.run / f"phase{n}.safetensors").exists()), None)
-    if path is None:
-        which = f"phase {options.phase}" if options.phase else "any phase"
-        raise UserError(f"The folder {options.run} holds no end of {which}: train it to the end of one first.")
+    path = end_of_phase(options.run, options.phase)
     if options.runs < 1 or not 0 <= options.rate < math.inf:
         raise UserError("--runs must be at least 1 and --rate a number of 0 or more.")
     usual, functions = EvaluateMembersOptions(options.run), isinstance(members[0], RegressionConfig)
@@ -196,10 +194,19 @@ def evaluate_members(words: Sequence[str], members: Sequence[Member]) -> int:
     return 0
 
 
+def end_of_phase(run: Path, phase: int) -> Path:
+    """What a run folder holds of the end of a phase; 0: of its last."""
+    for number in (phase,) if phase else (3, 2, 1):
+        if (path := run / f"phase{number}.safetensors").exists():
+            return path
+    which = f"phase {phase}" if phase else "any phase"
+    raise UserError(f"The folder {run} holds no representation of {which}: train it to the end of a phase first.")
+
+
 def _functions(options: EvaluateMembersOptions, path: Path) -> list[dict[str, Any]]:
     from kcciol.engine.device import pick_device
+    from kcciol.paper.sine.adjoint import inner_loops
     from kcciol.paper.sine.evaluate import evaluate
-    from kcciol.paper.sine.learning import inner_loops
     from kcciol.paper.sine.network import RegressionNetwork
     from kcciol.paper.sine.train import load_sine
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import io
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import tyro
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -36,14 +40,19 @@ class Terminal(Console):
 
 
 out = Terminal(highlight=False, markup=False)
+flags: dict[str, str] = {}  # of the command that is run, by the keys that a config has for them
 
 
 def parse(options: type[T], command: str, words: Sequence[str], default: T | None = None, more: str = "") -> T:
     """The options of a command from its words; its own docstring is the help text, and what more there is to say."""
+    flags.update(_flags_of(options))
+    paragraphs = f"{inspect.getdoc(options)}\n\n{more}".rstrip().split("\n\n")
+    width = shutil.get_terminal_size().columns
     arguments: dict[str, Any] = {
         "prog": f"kcciol {command}",
         "args": list(words),
-        "description": "\n\n".join(filter(None, (inspect.getdoc(options), more))),
+        # tyro joins lines that begin with a letter to those before them
+        "description": "\n\n".join(textwrap.fill(part, width, subsequent_indent="  ") for part in paragraphs),
     }
     if default is not None:
         arguments["default"] = default
@@ -60,6 +69,28 @@ def parse(options: type[T], command: str, words: Sequence[str], default: T | Non
     return parsed
 
 
+def _flags_of(kind: type, key: str = "", flag: str = "--", top: bool = True) -> Iterator[tuple[str, str]]:
+    """Each setting's key in a config, and its flag. The options' own groups of settings have no prefix."""
+    for name, hint in get_type_hints(kind).items():
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            whole = top and name == "config"
+            yield from _flags_of(hint, "" if whole else f"{key}{name}.", flag if top else f"{flag}{name}.", False)
+        elif top and name == "root":
+            yield "data.root", "--root"
+        elif key:
+            yield f"{key}{name}", f"{flag}{name}".replace("_", "-")
+
+
+def with_flags(sentence: str) -> str:
+    """What is said of settings to who has typed flags.
+
+    >>> flags["data.train_samples"] = "--data.train-samples"
+    >>> with_flags("data.train_samples is 0: see my/data.train_samples.")
+    '--data.train-samples is 0: see my/data.train_samples.'
+    """
+    return re.sub(r"(?<![\w./-])[a-z]\w*\.[a-z]\w*", lambda found: flags.get(found[0], found[0]), sentence)
+
+
 def print_presets() -> None:
     """Every preset with its first line."""
     table = Table.grid(padding=(0, 2))
@@ -69,8 +100,9 @@ def print_presets() -> None:
 
 
 def say(line: str) -> None:
-    """A line of progress, beside what is piped on."""
-    print(visible(line, keep="\n"), file=sys.stderr, flush=True)
+    """A line of progress, or of what is wrong, beside what is piped on."""
+    with contextlib.suppress(OSError):  # nobody reads any more: its terminal has been closed
+        print(visible(line, keep="\n"), file=sys.stderr, flush=True)
 
 
 def word_after(flag: str, words: Sequence[str]) -> str | None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import arg
 
 from kcciol import config as configs
-from kcciol.cli.sine_gan import members_in, train_members
+from kcciol.cli.sine_gan import RunOptions, members_in, train_members
 from kcciol.cli.terminal import out, parse, print_presets, word_after
 from kcciol.config import Config
+from kcciol.engine.stop import Stopped, continued
 from kcciol.errors import UserError
 from kcciol.meta import methods as representations
 from kcciol.paper.presets import member
@@ -23,7 +23,7 @@ from kcciol.serialization import read_toml
 
 
 @dataclass(frozen=True)
-class TrainOptions:
+class TrainOptions(RunOptions):
     """Meta-train a representation on base classes, in three phases.
 
     Every setting of the preset is a flag; the defaults shown are those of the preset that is named. Under
@@ -31,16 +31,8 @@ class TrainOptions:
     trajectory.count must be a multiple of their number.
     """
 
-    preset: Positional[str]
-    """A preset's name, a config file of the same shape, or the folder of a run to take the config from."""
-    out: Path = Path("runs/PRESET-seed0")
-    """The run folder; by default runs/PRESET-seedSEED."""
-    resume: bool = False
-    """Continue the run in the folder, exactly where its checkpoint stands."""
-    start: Path | None = None
+    start: Annotated[Path | None, arg(metavar="PATH")] = None
     """A representation saved at the end of a phase: begin with the phase after it."""
-    quiet: bool = False
-    """No progress bar."""
     config: Annotated[Config, arg(name="")] = field(default_factory=Config)
 
 
@@ -56,15 +48,18 @@ def train(words: Sequence[str]) -> int:
         out.print(
             "PRESET may also be a .toml file of the same shape, or the folder of a run. A setting that the file "
             "leaves out has its own default, not that of a preset. --out says where the run goes, --resume continues "
-            "it; of classes, --start begins after a phase of another run."
+            "it; of classes, --start begins after a phase of another run.",
+            soft_wrap=False,
         )
         out.print("Several GPUs: torchrun --nproc-per-node 4 -m kcciol train PRESET --trajectory.count 4")
         return 0 if {"-h", "--help"} & set(words) else 2
     folder = Path(words[0])
     if (members := members_in(folder)) is not None:
         return train_members(words, members)
-    if (folder / "config.toml").is_file():
-        start = TrainOptions(words[0], folder, config=configs.read(folder / "config.toml"))
+    if any((folder / name).is_file() for name in ("config.toml", "checkpoint.safetensors")):
+        from kcciol.engine.run_folder import RunFolder
+
+        start = TrainOptions(words[0], folder, config=RunFolder(folder).own_config())
     else:
         file = words[0].endswith(".toml")
         values = read_toml(folder) if file else configs.preset_values(words[0])
@@ -81,26 +76,21 @@ def train(words: Sequence[str]) -> int:
     options = parse(TrainOptions, f"train {words[0]}", words, start, f"Data sets: {', '.join(DATASETS)}.")
     representations.check_label(options.config)
     path = options.out
-    if path == TrainOptions.out:
+    if path == RunOptions.out:
         name = Path(options.preset).stem + (f"-{method}" if method not in (None, before) else "")
         path = Path("runs") / f"{name}-seed{options.config.seed}"
     from kcciol.engine.ranks import Ranks
-    from kcciol.engine.stop import Stopped
     from kcciol.meta import phases
 
     ranks = Ranks.here()
     try:
-        with ranks.joined():
+        with continued(f"`kcciol train {shlex.quote(str(path))} --resume` continues."), ranks.joined():
             data = ranks.together(lambda: load(options.config.data))
             phases.train(options.config, data.base, path, options.resume, options.start, options.quiet, ranks)
-    except Stopped as stopped:
-        if ranks.rank == 0:
-            print(f"kcciol: {stopped} `kcciol train {shlex.quote(str(path))} --resume` continues.", file=sys.stderr)
-        return stopped.exit_code
-    except UserError:
+    except (Stopped, UserError) as end:
         if ranks.rank == 0:
             raise
-        return 2  # rank 0 says it
+        return end.exit_code if isinstance(end, Stopped) else 2  # rank 0 says why
     if ranks.rank == 0:
         wanted = options.config.evaluation.classes
         some = [n for n in wanted if n <= len(data.novel)] or [len(data.novel)]

@@ -1,10 +1,9 @@
-"""Data sets: raw files -> class sets. `load` is what the rest of kcciol calls; the others serve `kcciol data`."""
+"""Data sets: raw files -> class sets. `load` is what the rest of kcciol calls; `get` serves `kcciol data`."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from kcciol.config import DataConfig
@@ -15,8 +14,7 @@ from kcciol.data.sheet import contact_sheet
 from kcciol.errors import UserError, require_kind
 from kcciol.plugins import Registry
 
-__all__ = ["DATASETS", "ClassSet", "DataSet", "Download", "Report", "SplitReport", "Splits"]
-__all__ += ["check", "contact_sheet", "get", "load", "locate"]
+__all__ = ["DATASETS", "ClassSet", "DataSet", "Download", "Splits", "contact_sheet", "get", "load", "locate"]
 
 DATASETS: Registry[DataSet] = Registry(
     "kcciol.data",
@@ -39,6 +37,11 @@ def load(config: DataConfig) -> Splits:
     base, novel = DATASETS.find(config.name).load(locate(config))
     base = _first(base, config.base_classes, "base")
     novel = _first(novel, config.novel_classes, "novel")
+    if both := set(base.names) & set(novel.names):
+        raise UserError(
+            f"The class {min(both)!r} is a base class and a novel one, but novel classes must not be trained on: "
+            "rename or remove one of the two."
+        )
     kept = len(base) - config.validation_classes
     if kept < 1:
         raise UserError(
@@ -63,9 +66,6 @@ def _first(classset: ClassSet, count: int, split: str) -> ClassSet:
     return classset.classes(0, count or len(classset))
 
 
-# --- for `kcciol data` ----------------------------------------------------------------------------------------------
-
-
 def get(name: str, root: Path) -> list[str]:
     """Download a data set into root; lines that say what was done.
 
@@ -78,42 +78,3 @@ def get(name: str, root: Path) -> list[str]:
     if dataset.download is None:
         raise UserError(f"The data set {name!r} cannot be downloaded; what it needs: {dataset.layout}.")
     return fetch(dataset.download, root)
-
-
-@dataclass(frozen=True)
-class SplitReport:
-    """How much a split holds."""
-
-    split: str
-    classes: int
-    images: int
-    fewest: int
-    """Images of the class that has the fewest."""
-    most: int
-
-
-@dataclass(frozen=True)
-class Report:
-    """What `check` found."""
-
-    name: str
-    root: str
-    image_shape: tuple[int, int, int]
-    splits: tuple[SplitReport, ...]
-
-
-def check(config: DataConfig) -> Report:
-    """Load everything and count it; missing or incomplete data are a UserError."""
-    splits = load(config)
-    parts = {"base": splits.base, "validation": splits.validation, "novel": splits.novel}
-    return Report(
-        config.name,
-        locate(config).root,
-        splits.base.image_shape,
-        tuple(_count(split, part) for split, part in parts.items()),
-    )
-
-
-def _count(split: str, part: ClassSet) -> SplitReport:
-    counts: list[int] = part.counts.tolist()
-    return SplitReport(split, len(part), sum(counts), min(counts, default=0), max(counts, default=0))

@@ -22,15 +22,16 @@ FOLDER = ".kcciol-cache"
 Sets = dict[str, ClassSet]
 
 
-def cached(root: Path, name: str, fingerprint: str, build: Callable[[], Sets]) -> Sets:
-    """The class sets that `build` makes, from root's cache when it holds them under this name and fingerprint."""
+def cached(root: Path, name: str, fingerprint: str, build: Callable[[], Sets]) -> tuple[ClassSet, ClassSet]:
+    """The "base" and "novel" classes that `build` makes, from root's cache when it has them by this name and
+    fingerprint."""
     path = root / FOLDER / f"{name}-{fingerprint}.safetensors"
     found = _read(path)
     if found is None:
         found = build()
         _write(path, found)
         _remove_stale(path, name)
-    return found
+    return found["base"], found["novel"]
 
 
 def _read(path: Path) -> Sets | None:

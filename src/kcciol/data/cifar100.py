@@ -67,8 +67,7 @@ def load(config: DataConfig, whole: Cifar100Counts = WHOLE) -> tuple[ClassSet, C
         return _build(_read(where, root), whole, config.size, where, root)
 
     mark = fingerprint([ClassFiles("cifar100", [DiskFile(str(file)) for file in files])])
-    sets = cached(root, f"cifar100-{config.size}", mark, build)
-    return sets["base"], sets["novel"]
+    return cached(root, f"cifar100-{config.size}", mark, build)
 
 
 def locate(root: Path) -> Path | None:

@@ -55,18 +55,12 @@ def _classset(ids: range, config: DataConfig) -> ClassSet:
     return ClassSet.of(images, [config.samples] * len(ids), [f"glyph {i}" for i in ids])
 
 
-def draw(class_id: int, sample_id: int, seed: int, size: int) -> npt.NDArray[np.uint8]:
-    """One image (size, size), white 255, ink 0.
-
-    >>> draw(3, 0, seed=0, size=28).shape
-    (28, 28)
-    """
-    image: npt.NDArray[np.uint8] = glyphs([class_id], [sample_id], size, seed)[0, 0]
-    return image
-
-
 def glyphs(classes: Sequence[int], samples: Sequence[int], size: int, seed: int) -> npt.NDArray[np.uint8]:
-    """Images (class, sample, size, size); each equals `draw` of its class and sample."""
+    """Images (class, sample, size, size), white 255, ink 0; each hangs on its own class and sample alone.
+
+    >>> glyphs([3], [0, 1], size=28, seed=0).shape
+    (1, 2, 28, 28)
+    """
     images = np.empty((len(classes) * len(samples), size, size), np.uint8)
     shapes = np.stack([_shape(c, seed) for c in classes])
     which = [(i, s) for i in range(len(classes)) for s in samples]

@@ -26,6 +26,7 @@ from kcciol.errors import UserError, visible
 
 FOLDER = "mini-imagenet"
 IMAGES = ("jpg", "jpeg", "png")
+CSV, PICKLE = "{}.csv", "mini-imagenet-cache-{}.pkl"
 
 LAYOUT = (
     "mini-imagenet/{train,test}/CLASS/*.jpg; or mini-imagenet/{train,test}.csv, with the columns filename and label, "
@@ -66,26 +67,26 @@ def load(
     def build() -> Sets:
         return {split: read(config.size) for split, read in readers.items()}
 
-    sets = cached(root, f"mini-imagenet-{config.size}", fingerprint(marks), build)
-    return sets["base"], sets["novel"]
+    return cached(root, f"mini-imagenet-{config.size}", fingerprint(marks), build)
 
 
 def _layout(root: Path, base: MiniImagenetPart, novel: MiniImagenetPart) -> tuple[Prepare, Path]:
     """How to read what is there: the first layout that has both splits."""
     inner = root / FOLDER
-    layouts: list[tuple[Prepare, Path, Callable[[Path, str], Path]]] = [
-        (_from_folders, inner, _folder),
-        (_from_csv, inner, _csv),
-        (_from_pickle, inner, _pickle),
-        (_from_pickle, root, _pickle),
+    layouts: list[tuple[Prepare, Path, str]] = [
+        (_from_folders, inner, "{}"),
+        (_from_csv, inner, CSV),
+        (_from_pickle, inner, PICKLE),
+        (_from_pickle, root, PICKLE),
     ]
     half = ""
-    for prepare, where, path in layouts:
-        there = [path(where, split.name).exists() for split in (base, novel)]
+    for prepare, where, name in layouts:
+        paths = [where / name.format(split.name) for split in (base, novel)]
+        there = [path.exists() for path in paths]
         if all(there):
             return prepare, where
         if any(there) and not half:
-            has, lacks = (path(where, split.name) for split in ((base, novel) if there[0] else (novel, base)))
+            has, lacks = paths if there[0] else paths[::-1]
             half = f"has {has.relative_to(root)}, but not {lacks.relative_to(root)}"
     what = half or ("has no mini-ImageNet" if root.is_dir() else "does not exist")
     raise UserError(
@@ -94,29 +95,17 @@ def _layout(root: Path, base: MiniImagenetPart, novel: MiniImagenetPart) -> tupl
     )
 
 
-def _folder(where: Path, split: str) -> Path:
-    return where / split
-
-
-def _csv(where: Path, split: str) -> Path:
-    return where / f"{split}.csv"
-
-
-def _pickle(where: Path, split: str) -> Path:
-    return where / f"mini-imagenet-cache-{split}.pkl"
-
-
 # --- image files ----------------------------------------------------------------------------------------------------
 
 
 def _from_folders(where: Path, split: MiniImagenetPart) -> tuple[list[ClassFiles], Reader]:
-    place = _folder(where, split.name)
+    place = where / split.name
     found = {name: [place / name / file for file in _image_names(place / name)] for name in folders(place)}
     return _from_files(found, place, split)
 
 
 def _from_csv(where: Path, split: MiniImagenetPart) -> tuple[list[ClassFiles], Reader]:
-    path = _csv(where, split.name)
+    path = where / CSV.format(split.name)
     found: dict[str, list[Path]] = {}
     for file, name in _lines(path):
         found.setdefault(name, []).append(where / "images" / file)
@@ -153,7 +142,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _from_pickle(where: Path, split: MiniImagenetPart) -> tuple[list[ClassFiles], Reader]:
-    path = _pickle(where, split.name)
+    path = where / PICKLE.format(split.name)
     return [ClassFiles(split.name, [DiskFile(str(path))])], lambda size: _read_pickle(path, split, size)
 
 

@@ -47,8 +47,7 @@ def load(config: DataConfig, images: tuple[int, int] = IMAGES) -> tuple[ClassSet
         return {"base": _classset(BASE, train, test, config.size), "novel": _classset(NOVEL, train, test, config.size)}
 
     mark = fingerprint([ClassFiles("mnist", [DiskFile(str(path)) for path in paths])])
-    sets = cached(root, f"mnist-{config.size}", mark, build)
-    return sets["base"], sets["novel"]
+    return cached(root, f"mnist-{config.size}", mark, build)
 
 
 def locate(root: Path, name: str) -> Path | None:

@@ -62,8 +62,7 @@ def load(
         def build() -> Sets:
             return {split: read_classes(classes, config.size, "L") for split, classes in listed.items()}
 
-        sets = cached(root, f"omniglot-{config.size}", mark, build)
-    return sets["base"], sets["novel"]
+        return cached(root, f"omniglot-{config.size}", mark, build)
 
 
 def locate(root: Path, split: str) -> Path | None:

@@ -95,7 +95,7 @@ class Representation:
         the others that each class has."""
         if train_samples < 1 or test_samples < 1:
             raise UserError(f"There must be images to learn from and to hold out, not {train_samples}, {test_samples}.")
-        data.require(train_samples + test_samples, "evaluation (train_samples + test_samples)")
+        data.require(train_samples + test_samples, "evaluation (evaluation.train_samples + evaluation.test_samples)")
         count = int(data.counts.min()) if every and len(data) else train_samples + test_samples
         features = self.features(data.images[:, :count])
         return Examples(features[:, :train_samples], features[:, train_samples:])

@@ -47,7 +47,8 @@ class TrainingBar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        with contextlib.suppress(OSError):  # the terminal has been closed
+            self._progress.stop()
 
     def start(self, phase: int, done: int) -> None:
         self._progress.start_task(self._tasks[phase])

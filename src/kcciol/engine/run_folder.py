@@ -6,6 +6,10 @@ metrics.jsonl            a line every engine.log_every steps
 checkpoint.safetensors   where to resume
 phase1.safetensors ...   the representation after each phase
 data-root                where the data lay on this machine, for `kcciol evaluate`; not to be shared
+
+A run that goes on makes again what is missing, as far as the other files say what it was: the config out of the
+checkpoint, a checkpoint out of the file of a phase, and this one out of a checkpoint at its end. What is damaged is
+refused, and left to its owner to move away.
 """
 
 from __future__ import annotations
@@ -20,9 +24,19 @@ from typing import Any
 from kcciol.config import Config, read
 from kcciol.engine.checkpoint import Checkpoint, Unusable, load
 from kcciol.engine.record import record
-from kcciol.engine.tensorboard import scalar_writer
 from kcciol.errors import Busy, UserError
-from kcciol.files import append_json, held, parse_json, read_bytes, read_text, replacing, sweep, write_json, write_text
+from kcciol.files import (
+    append_json,
+    held,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_text,
+    replacing,
+    sweep,
+    write_json,
+    write_text,
+)
 from kcciol.serialization import to_dict, to_toml
 
 LONGEST_PATH = 2**16  # bytes
@@ -35,6 +49,7 @@ class RunFolder:
         self.config = path / "config.toml"
         self.checkpoint = path / "checkpoint.safetensors"
         self.metrics = path / "metrics.jsonl"
+        self.record = path / "record.json"
         self.root = path / "data-root"
 
     def phase(self, number: int) -> Path:
@@ -51,28 +66,51 @@ class RunFolder:
                     "choose another folder."
                 )
         if self.metrics.exists() or any(self.phase(number).exists() for number in (1, 2, 3)):
-            raise Unusable(f"{self.path} holds files of a run, but no config.toml: choose another folder.")
+            raise Unusable(
+                f"{self.path} holds files of a run, but no config.toml: resume it, or choose another folder."
+            )
         with writable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            write_json(self.path / "record.json", record())
+            write_json(self.record, record())
             start.save(self.checkpoint)
             write_text(self.config, to_toml(config))
 
     def reopen(self, config: Config) -> Checkpoint:
         """An existing run, to be continued with the same config; where the data lie and what computes may change."""
-        if not self.config.exists():
+        path = self.saved()
+        if path is None and not self.config.exists():
             raise UserError(f"There is no run in {self.path} to resume: leave --resume out to start one.")
-        try:
-            began = read(self.config)
-        except UserError as error:
-            raise Unusable(str(error)) from None
-        self._compare(began, config, f"The run in {self.path} was started")
-        at = load(self.checkpoint)
-        self._compare(at.config, config, f"The checkpoint {self.checkpoint} was made")
+        if self.config.exists():
+            own = "resume with the same settings (kcciol train FOLDER --resume takes the run's own)"
+            self._compare(self.own_config(), config, f"The run in {self.path} was started", own)
+        ends = [number for number in (3, 2, 1) if self.phase(number).exists() and self.phase(number) != path]
+        with or_moved_away(f"training goes on from the end of phase {ends[0]}" if ends else ""):
+            at = load(path or self.checkpoint)
+        self._compare(at.config, config, f"The checkpoint {path} was made", "put that of this run in its place")
+        for number in ends:
+            again = (number, config.phases[number - 1].steps) == (at.phase, at.step)
+            if number <= at.phase:
+                with or_moved_away("it is made again" if again else "training goes on without it"):
+                    load(self.phase(number))
+        with or_moved_away("another one is written", UserError):
+            if self.record.exists():
+                read_json(self.record)
         return at
 
+    def saved(self) -> Path | None:
+        """The checkpoint, or else the last of the representations; none where nothing was saved."""
+        paths = (self.checkpoint, *map(self.phase, (3, 2, 1)))
+        return next((path for path in paths if path.exists()), None)
+
+    def own_config(self) -> Config:
+        """What the run was started with; where config.toml is missing, as its last state says."""
+        if self.config.exists():
+            with or_moved_away("it is made again from what was saved last", UserError):
+                return read(self.config, whole=True)
+        return load(self.saved() or self.checkpoint).config
+
     @staticmethod
-    def _compare(old_config: Config, new_config: Config, what: str) -> None:
+    def _compare(old_config: Config, new_config: Config, what: str, remedy: str) -> None:
         old, new = to_dict(old_config), to_dict(new_config)
         for values in (old, new):
             del values["engine"], values["evaluation"], values["data"]["root"]
@@ -82,8 +120,8 @@ class RunFolder:
                 if old[section][key] != new[section][key]:
                     name = f"{section}.{key}".removeprefix(".")
                     raise UserError(
-                        f"{what} with {name} = {old[section][key]}, now it is {new[section][key]}: resume with the "
-                        "same settings (kcciol train FOLDER --resume takes the run's own), or choose another folder."
+                        f"{what} with {name} = {old[section][key]}, now it is {new[section][key]}: {remedy}, or choose "
+                        "another folder."
                     )
 
     def remember_root(self, root: Path) -> None:
@@ -116,10 +154,24 @@ class RunFolder:
             sweep(self.path)
             yield
 
+    def restore(self, config: Config) -> None:
+        """Write the config and a record where they are missing."""
+        if self.writes and not self.record.exists():
+            write_json(self.record, record())
+        if self.writes and not self.config.exists():
+            write_text(self.config, to_toml(config))
+
     def rewind_metrics(self, phase: int, step: int) -> None:
         """Drop the lines written after the checkpoint that is resumed from."""
-        if self.writes:
-            rewind(self.metrics, phase, step)
+        if not self.writes or not self.metrics.exists():
+            return
+        lines = [_parsed(line) for line in read_text(self.metrics, errors="replace").splitlines()]
+        if None in lines[:-1]:  # the last may be half a line, of a process that was killed
+            with or_moved_away("training goes on without the metrics so far"):
+                number = lines.index(None) + 1
+                raise Unusable(f"The metrics {self.metrics} are damaged at line {number}: use another copy.")
+        kept = [line for line in lines if line and (line["phase"], line["step"]) <= (phase, step)]
+        write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
 
     def add_metrics(self, line: dict[str, Any]) -> None:
         """Write one more line of metrics."""
@@ -131,16 +183,29 @@ class RunFolder:
 
         before: the steps of all phases before this one, which TensorBoard counts on from.
         """
-        write = None
+        writer: Any = None
 
         def log(phase: int, step: int, values: dict[str, float]) -> None:
-            nonlocal write
+            nonlocal writer
             self.add_metrics({"phase": phase, "step": step, **values})
             if tensorboard and self.writes:
-                write = write or scalar_writer(self.path, before + step)
-                write(values, before + step)
+                at = before + step
+                writer = writer or event_writer()(str(self.path), purge_step=at)  # what is there from here on is void
+                for name, value in values.items():
+                    writer.add_scalar(name, value, at)
+                writer.flush()
 
         return log
+
+
+@contextlib.contextmanager
+def or_moved_away(then: str, kind: type[UserError] = Unusable) -> Iterator[None]:
+    """Add to an error of this kind, on a damaged file, what happens when it is moved away (nothing: it is no help)."""
+    try:
+        yield
+    except kind as error:
+        more = f" (Or move it away and resume, kcciol train FOLDER --resume: {then}.)" if then else ""
+        raise Unusable(f"{error}{more}") from None
 
 
 @contextlib.contextmanager
@@ -152,12 +217,13 @@ def writable(path: Path) -> Iterator[None]:
         raise UserError(f"The run folder {path} cannot be written ({error.strerror}): choose another folder.") from None
 
 
-def rewind(metrics: Path, phase: int, step: int) -> None:
-    """Drop the lines of a file of metrics that were written after a step."""
-    if metrics.exists():
-        lines = read_text(metrics, errors="replace").splitlines()
-        kept = [line for line in map(_parsed, lines) if line and (line["phase"], line["step"]) <= (phase, step)]
-        write_text(metrics, "".join(json.dumps(line) + "\n" for line in kept))
+def event_writer() -> Any:
+    """What writes TensorBoard's events."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError("engine.tensorboard needs TensorBoard: pip install 'kcciol[tensorboard]'.") from None
+    return SummaryWriter
 
 
 def _parsed(line: str) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run at the next step, not in the middle of one."""
+"""Ctrl-C, SIGTERM and the closing of the terminal (SIGHUP) end a run at the next step, not in the middle of one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+HANG_UP = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
+
 
 class Stopped(Exception):
     """The run was asked to end; its state is saved."""
@@ -15,6 +17,15 @@ class Stopped(Exception):
     def __init__(self, signal_number: int, message: str) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
+
+
+@contextlib.contextmanager
+def continued(how: str) -> Iterator[None]:
+    """Say how a run that is stopped in the block goes on."""
+    try:
+        yield
+    except Stopped as stopped:
+        raise Stopped(stopped.exit_code - 128, f"{stopped} {how}") from None
 
 
 class StopRequest:
@@ -30,7 +41,9 @@ def watch_signals() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, HANG_UP)}
+    if old[HANG_UP] is signal.SIG_IGN:  # behind nohup a run goes on without its terminal
+        del old[HANG_UP]
 
     def note(number: int, frame: FrameType | None) -> None:
         request.signal_number = number

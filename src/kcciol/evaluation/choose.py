@@ -93,18 +93,6 @@ class Choice:
             "scores": [{"settings": dataclasses.asdict(s), "score": score} for s, score in self.scores.items()],
         }
 
-    def rate_to_dict(self) -> dict[str, Any]:
-        """The same where nothing but a rate was to be chosen."""
-        return {
-            "rule": self.rule,
-            "chosen": self.rate,
-            "scores": [{"rate": rate, "score": score} for rate, score in self.rates.items()],
-            "trajectories": self.trajectories,
-            "at_edge": "rate" in self.at_edge,
-            "classes": self.classes,
-            "samples": self.samples,
-        }
-
 
 def choose(
     options: Sequence[Settings],

@@ -17,12 +17,12 @@ from kcciol.data.examples import Examples
 from kcciol.encoders.run import Representation
 from kcciol.encoders.run import load as load_representation
 from kcciol.engine.device import pick_device, precision
-from kcciol.engine.record import record
 from kcciol.engine.run_folder import RunFolder
 from kcciol.errors import UserError
 from kcciol.evaluation.budget import within_budget
 from kcciol.evaluation.choose import candidates, run_grid
 from kcciol.evaluation.protocol import HEAD, Scenario, Trained, Which, evaluate_learner
+from kcciol.evaluation.results import with_record
 from kcciol.evaluation.stream import Order
 from kcciol.learners import learner_type
 from kcciol.learners.base import check_settings
@@ -94,7 +94,7 @@ def examples(representation: Representation, data: ClassSet, config: EvaluationC
     cut = config.train_samples
     if trains == "head":
         return representation.split_features(data, cut, config.test_samples, config.redraw)
-    data.require(cut + config.test_samples, "evaluation (train_samples + test_samples)")
+    data.require(cut + config.test_samples, "evaluation (evaluation.train_samples + evaluation.test_samples)")
     count = int(data.counts.min()) if config.redraw else cut + config.test_samples
     images = data.images[:, :count].to(representation.Theta.device)
     return Examples(images[:, :cut], images[:, cut:])
@@ -179,11 +179,3 @@ def parse_settings(name: str, words: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"{key} is {text!r}, but must be a {kind_of}.") from None
     check_settings(from_dict(kind, found, name))
     return found
-
-
-def with_record(result: dict[str, Any], representation: Representation) -> dict[str, Any]:
-    """The result with all that is needed to believe it, and without the folders of the machine that made it."""
-    config = to_dict(representation.config)
-    if Path(config["data"]["root"]).is_absolute():
-        config["data"]["root"] = Path(config["data"]["root"]).name
-    return result | {"config": config, "record": record()}

@@ -68,7 +68,6 @@ class LengthResult:
     by_trajectory: list[float]  # test, for each trajectory
     curve: list[tuple[int, Summary]]  # classes seen, held-out accuracy over all of them
     choice: Choice
-    of_head: bool  # of Algorithm 4: nothing but its rate was to be chosen
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,9 +80,9 @@ class LengthResult:
                 "by_class": [s.mean for s in self.forgetting_by_class],
                 "by_class_ci95": [s.ci95 for s in self.forgetting_by_class],
             }
-        found |= {"rate": self.choice.rate_to_dict()} if self.of_head else {"choice": self.choice.to_dict()}
         return {
             **found,
+            "choice": self.choice.to_dict(),
             "by_trajectory": self.by_trajectory,
             "curve": [{"classes_seen": seen, "mean": s.mean, "ci95": s.ci95} for seen, s in self.curve],
             "seconds": self.seconds,
@@ -271,7 +270,6 @@ class Protocol:
             by_trajectory=trace.accuracy.tolist(),
             curve=[(p * width, summarize(trace.at(p), streams.asked(p * width))) for p in trace.points],
             choice=choice,
-            of_head=start is not None,
             seconds=seconds,
         )
 

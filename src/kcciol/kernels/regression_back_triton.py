@@ -1,6 +1,6 @@
 """Back through the inner loop of regression on a GPU: the adjoints of its start and features, two kernels a step.
 
-The plain form is `regression.adjoint.step_back`, the loop itself `regression_triton`, which has kept W1 before each
+The plain form is `paper.sine.adjoint.step_back`, the loop itself `regression_triton`, which has kept W1 before each
 block of steps, W2 and w3 before each step, and of each step h1, h2, the error, and A, the rate times the gradient at
 the first layer's outputs. With L2, l3 the adjoints of W2, w3 after a step, q1 and q2 those of the gradients at the
 outputs of the first two layers, and p1, p2, p3 those of all three outputs:

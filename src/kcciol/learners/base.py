@@ -2,7 +2,7 @@
 
 A learner is B copies of one method, each with its own stream and settings, that take one example each at a time. One
 stream is B = 1. Labels are numbers, given out in any order, and may be new at any time; `OnlineLearner` in front of it
-takes labels of any kind. All that a learner knows is in `state_dict`; all of it but the network's weights is memory.
+takes labels of any kind. What a learner knows is in `knowledge`; here is what it does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,13 +23,12 @@ from kcciol.errors import UserError, quoted
 from kcciol.learners.bounds import require_within
 from kcciol.learners.card import Card
 from kcciol.learners.grid import Grid, middle
+from kcciol.learners.knowledge import Knowledge
 from kcciol.learners.model import Model
-from kcciol.learners.snapshot import Snapshot
+from kcciol.learners.snapshot import Snapshot, require_classes
 from kcciol.serialization import from_dict
 
 Labels = NDArray[np.int64]  # (B,), on the host
-FEWEST = 8  # rows that are made for classes at once
-STEPS, SEEN, KIND = "bookkeeping.steps", "bookkeeping.seen", "bookkeeping.kind"
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,8 @@ def check_settings(settings: Settings) -> None:
     require_within(settings)
 
 
-class Learner(ABC):
-    """B copies of a method. A method keeps its tensors in `state` or, those with a row for each class, in `rows`.
+class Learner(Knowledge, ABC):
+    """B copies of a method.
 
     All that a method needs to be listed, chosen for and compared stands in its class: the card, the settings, what is
     tried of them, and what is computed from base classes beforehand.
@@ -73,8 +72,6 @@ class Learner(ABC):
     whole_grid: ClassVar[Grid] = {}  # and instead of its middle, where the whole network is trained
     idle: ClassVar[Mapping[str, Any]] = {}  # settings that spare work and change nothing of what is kept
     workspace: ClassVar[int] = 4  # what a copy takes while it learns, in multiples of its own tensors
-    unknown: ClassVar[frozenset[str]] = frozenset()  # tensors in which NaN stands for what is not known
-    class_numbers: ClassVar[Mapping[str, int]] = {}  # tensors of numbers of classes, and what the lowest one is
 
     @classmethod
     def grid_for(cls, trains: str) -> Grid:
@@ -110,21 +107,16 @@ class Learner(ABC):
         device: torch.device | str = "cpu",
     ) -> None:
         """keys seed the copies' randomness, one each; settings are for all, or one each."""
-        self.model, self.copies, self.device = model, len(keys), torch.device(device)
+        super().__init__(len(keys), torch.device(device))
+        self.model, self.keys = model, np.asarray(keys, dtype=np.int64)
+        self.dtype = model.input_dtype if model.input_dtype.is_floating_point else torch.float32  # it computes in this
         self.settings = list(settings) if isinstance(settings, Sequence) else [settings] * self.copies
-        self.keys, self.everyone = np.asarray(keys, dtype=np.int64), np.arange(self.copies)
         assert len(self.settings) == self.copies
         for one in {id(settings): settings for settings in self.settings}.values():  # most are one and the same
             check_settings(one)
         for name in (f.name for f in dataclasses.fields(self.settings[0])):
             values = {getattr(s, name) for s in self.settings}
             assert len(values) == 1 or all(type(v) is float for v in values), f"{name} must be the same for all copies"
-        self.seen: NDArray[np.bool_] = np.zeros((self.copies, 0), dtype=bool)
-        self.steps = 0  # examples that each copy has learned
-        self.state: dict[str, Tensor] = {}  # (B, ...)
-        self.rows: dict[str, Tensor] = {}  # (B, first + capacity, ...)
-        self.first: dict[str, int] = {}  # how many rows of it come before those of the classes
-        self._forget_views()
         self._setup()
 
     # --- what users call --------------------------------------------------------------------------------------------
@@ -150,34 +142,27 @@ class Learner(ABC):
 
     def observe(self, x: Tensor, y: Labels) -> None:
         """`learn` for inputs that are known to be good."""
-        if self._watched:
-            self._will_learn(y)
-        before = self.seen, self.rows, self.steps
-        try:
-            self._admit(y)
-            self._learn(x.detach() if x.requires_grad else x, y)  # nothing else here asks for gradients
-        except BaseException:
-            self._take_back(*before)
-            raise
-        self.steps += 1
+        self._take_in(self._learn, x, y, 1)
 
     def observe_class(self, x: Tensor, y: Labels) -> None:
         """`learn_class` for inputs that are known to be good."""
+        self._take_in(self._learn_class, x, y, x.shape[1])
+
+    def _take_in(self, learn: Callable[[Tensor, Labels], None], x: Tensor, y: Labels, count: int) -> None:
         if self._watched:
             self._will_learn(y)
         before = self.seen, self.rows, self.steps
         try:
             self._admit(y)
-            self._learn_class(x.detach() if x.requires_grad else x, y)
+            learn(x.detach() if x.requires_grad else x, y)  # nothing else here asks for gradients
         except BaseException:
             self._take_back(*before)
             raise
-        self.steps = before[2] + x.shape[1]
+        self.steps = before[2] + count
 
     def unchecked_scores(self, x: Tensor) -> Tensor:
         """`scores` for inputs that are known to be good."""
-        if self.classes == 0:
-            raise UserError("Nothing has been learned yet, so there is nothing to predict.")
+        require_classes(self.classes)
         with torch.no_grad():
             scores = self._scores(x)[..., : self.classes]
         # what has diverged knows nothing
@@ -188,99 +173,21 @@ class Learner(ABC):
         on gives a lasting one; this one may be read only while nobody learns."""
         return Live(self)
 
-    _watched = False  # a lasting snapshot has been given away
     _of_snapshots: ClassVar[frozenset[str]] = frozenset({"_watched"})  # attributes that a copy does not take over
 
     def __getstate__(self) -> dict[str, Any]:
         """For a copy, whose snapshots begin anew."""
         return {name: value for name, value in vars(self).items() if name not in self._of_snapshots}
 
-    def end_task(self) -> None:  # noqa: B027
+    def end_task(self) -> None:
         """The examples of a task have all come; most methods need not know."""
-
-    def memory(self) -> dict[str, int]:
-        """Bytes kept between two examples by kind, the network's own weights left out."""
-        sizes: dict[str, int] = {}
-        for name, tensor in self._known().items():
-            kind = name.split(".")[0]
-            if kind != "parameters":
-                sizes[kind] = sizes.get(kind, 0) + tensor.nbytes // self.copies
-        return sizes
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Everything the learner knows; tensors of their own, on their device."""
-        book = {STEPS: torch.tensor(self.steps), SEEN: torch.from_numpy(self.seen.copy()), KIND: self._kind()}
-        return {name: t.clone(memory_format=torch.contiguous_format) for name, t in self._known().items()} | book
-
-    def _known(self) -> dict[str, Tensor]:
-        """The same but for the bookkeeping, as views."""
-        return {name: t[:, : self.first[name] + self.classes] for name, t in self.rows.items()} | self._used()
-
-    @classmethod
-    def _kind(cls) -> Tensor:
-        """The name of the class, as bytes."""
-        return torch.frombuffer(bytearray(cls.__name__, "utf-8"), dtype=torch.uint8)
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on where another learner of the same kind and settings stood; what does not fit changes nothing."""
-        if KIND in state and not torch.equal(state[KIND], self._kind()):
-            raise UserError(f"The saved learner is of another kind than {type(self).__name__}.")
-        wanted = {*self.rows, *self.state, STEPS, SEEN, KIND}
-        if wanted != set(state) | {KIND}:
-            other = ", ".join(sorted(wanted ^ (set(state) | {KIND})))
-            raise UserError(f"The saved learner is of another kind or has other settings: it differs in {other}.")
-        if state[SEEN].dtype != torch.bool or state[SEEN].ndim != 2 or state[SEEN].shape[0] != self.copies:
-            raise UserError(f"The saved learner has {tuple(state[SEEN].shape)[:1]} copies, this one has {self.copies}.")
-        if state[STEPS].dtype != torch.int64 or state[STEPS].ndim or not 0 <= int(state[STEPS]) < 2**53:
-            raise UserError("The saved learner does not say how many examples it has learned.")
-        own = self.rows | self.state
-        state = {name: tensor.to(own[name].device) if name in own else tensor for name, tensor in state.items()}
-        seen = state[SEEN].numpy().copy()
-        rows = {name: self._unused_rows(name, state[name]) for name in self.rows}
-        for name, saved in rows.items():
-            shape = (self.copies, self.first[name] + seen.shape[1], *self.rows[name].shape[2:])
-            self._require_alike(name, saved, shape)
-        before = self.seen, self.steps, dict(self.rows), dict(self.state)
-        try:
-            self.state |= {name: self._unused(name, state[name]) for name in self.state}
-            self.rows = {name: rows[name].clone(memory_format=torch.contiguous_format) for name in self.rows}
-            self.seen, self.steps = seen, int(state[STEPS])
-            self._forget_views()
-            for name, tensor in self._known().items():
-                self._require_alike(name, state[name], tuple(tensor.shape))
-            self.require_sound()
-        except UserError:
-            self.seen, self.steps, self.rows, state_before = before
-            self.state |= state_before
-            raise
-        finally:
-            self._watched = False  # snapshots begin anew
-            self._forget_views()
-            self._restored()
-
-    def _require_alike(self, name: str, saved: Tensor, shape: tuple[int, ...]) -> None:
-        own = self.rows[name] if name in self.rows else self.state[name]
-        if tuple(saved.shape) != shape or saved.dtype != own.dtype:
-            found = f"{tuple(saved.shape)} of {saved.dtype}"
-            raise UserError(f"The saved {name} is {found}, which does not fit {shape} of {own.dtype}.")
-
-    def require_sound(self) -> None:
-        """Refuse numbers that no learner can go on from: those of one that has diverged, or that were made up."""
-        for name, tensor in self._known().items():
-            if tensor.is_floating_point():
-                if name not in self.unknown and not bool(tensor.isfinite().all()):
-                    raise UserError(f"it has diverged: {name} holds a number that is not finite.")
-            elif tensor.dtype == torch.int64 and tensor.numel():
-                low = self.class_numbers.get(name, 0)
-                if int(tensor.min()) < low or (name in self.class_numbers and int(tensor.max()) >= self.classes):
-                    raise UserError(f"{name} holds numbers that stand for nothing.")
 
     # --- what methods write -----------------------------------------------------------------------------------------
 
-    def _setup(self) -> None:  # noqa: B027
+    def _setup(self) -> None:
         """Check the settings and make the tensors."""
 
-    def _will_learn(self, y: Labels) -> None:  # noqa: B027
+    def _will_learn(self, y: Labels) -> None:
         """What a lasting snapshot refers to must not change now, and whatever belongs to the classes y will."""
 
     @abstractmethod
@@ -296,113 +203,20 @@ class Learner(ABC):
     def _scores(self, x: Tensor) -> Tensor:
         """(B, m, at least classes)."""
 
-    def _used(self) -> dict[str, Tensor]:
-        """The part of `state` that is in use."""
-        return self.state
-
-    def _unused(self, name: str, saved: Tensor) -> Tensor:
-        """The inverse of `_used` for one tensor."""
-        self._require_alike(name, saved, tuple(self.state[name].shape))
-        return torch.empty_like(self.state[name]).copy_(saved)
-
-    def _unused_rows(self, name: str, saved: Tensor) -> Tensor:
-        """The same for one with a row for each class."""
-        return saved
-
-    def _restored(self) -> None:  # noqa: B027
-        """After `load_state_dict`."""
-
-    def _new_classes(self, copies: Tensor, labels: Tensor) -> None:  # noqa: B027
-        """These copies are about to see these classes for the first time."""
-
-    # --- classes ----------------------------------------------------------------------------------------------------
-
-    @property
-    def classes(self) -> int:
-        """Classes that any copy has seen: the highest label and one."""
-        return int(self.seen.shape[1])
-
-    def add_rows(self, name: str, *shape: int, first: int = 0, dtype: torch.dtype = torch.float32) -> None:
-        """A tensor of zeros with a row of this shape for each class."""
-        self.first[name] = first
-        self.rows[name] = torch.zeros(self.copies, first, *shape, dtype=dtype, device=self.device)
-
-    def _admit(self, y: Labels) -> None:
-        if self.copies == 1:  # the usual case of one stream, without numpy's overhead
-            top = int(y[0])
-            if top < self.classes and self.seen[0, top]:
-                return
-        else:
-            top = int(y.max())
-            if top < self.classes and self.seen[self.everyone, y].all():
-                return
-        if top >= self.classes:
-            self._grow(top + 1)
-        else:
-            self.seen = self.seen.copy()  # as it was before, it may be needed again
-        known = self.seen[self.everyone, y]
-        self.seen[self.everyone, y] = True
-        self._forget_views()
-        copies = torch.from_numpy(self.everyone[~known]).to(self.device)
-        self._new_classes(copies, torch.from_numpy(y[~known]).to(self.device))
-
-    def _grow(self, classes: int) -> None:
-        """Make room; capacity doubles, so that a class costs the same however many there are. All of it or nothing."""
-        grown = {}
-        for name, tensor in self.rows.items():
-            used, first = tensor.shape[1], self.first[name]
-            if used < first + classes:
-                room = max(classes, 2 * (used - first), FEWEST)
-                wide = tensor.new_empty(self.copies, first + room, *tensor.shape[2:])
-                wide[:, :used] = tensor
-                wide[:, used:] = self._blank(name)
-                grown[name] = wide
-        if grown:
-            self.rows = self.rows | grown
-        self.seen = np.hstack([self.seen, np.zeros((self.copies, classes - self.classes), dtype=bool)])
-        self._forget_views()
-
-    def _blank(self, name: str) -> float:
-        """What stands in the rows of classes that have not come."""
-        return math.nan if name in self.unknown else 0
-
-    def _take_back(self, seen: NDArray[np.bool_], rows: dict[str, Tensor], steps: int) -> None:
-        """What could not be learned has brought no class, unless examples before it were learned."""
-        self._watched = False  # snapshots begin anew
-        if self.seen is not seen and self.steps == steps:
-            new = self.seen.copy()
-            new[:, : seen.shape[1]] &= ~seen
-            if self.rows is rows:
-                copies, labels = (torch.from_numpy(i).to(self.device) for i in new.nonzero())
-                for name, tensor in rows.items():
-                    tensor[copies, self.first[name] + labels] = self._blank(name)
-            self.seen, self.rows = seen, rows
-        self._forget_views()
-        self._restored()
-
-    def bytes_to_come(self, classes: int) -> int:
-        """What the rows of classes to come take at the next of them, in a learner that has been loaded with so many."""
-        count = max(FEWEST - classes, 1)
-        return sum(self.copies * count * math.prod(t.shape[2:]) * t.element_size() for t in self.rows.values())
-
-    def _forget_views(self) -> None:
-        """What was derived from the classes seen so far is out of date."""
-        self._mask = None
-
-    _mask: Tensor | None = None
-
-    def _seen_mask(self) -> Tensor:
-        """(B, classes) on the device."""
-        if self._mask is None:
-            self._mask = torch.from_numpy(self.seen).to(self.device)
-        return self._mask
-
     # --- settings and inputs ----------------------------------------------------------------------------------------
 
     def column(self, name: str) -> Tensor:
-        """A setting of all copies, (B,)."""
+        """A setting of all copies, (B,), of the type that the learner computes in; it has float32's digits."""
         values = [float(getattr(s, name)) for s in self.settings]
-        return torch.tensor(values, device=self.device, dtype=torch.float32)
+        return torch.tensor(values, device=self.device, dtype=torch.float32).to(self.dtype)
+
+    def choice(self, name: str) -> Any:
+        """A setting that is the same for all copies."""
+        return getattr(self.settings[0], name)
+
+    def labels(self, y: Labels) -> Tensor:
+        """(B,) on the host -> (B,) on the device."""
+        return torch.from_numpy(y).to(self.device)
 
     def check(self, x: Tensor, before: int) -> None:
         """Refuse what is not (B, *input_shape), or with another dimension before that."""
@@ -423,10 +237,6 @@ class Learner(ABC):
     def _check_labels(self, y: Labels) -> None:
         if y.shape != (self.copies,) or (y[0] if self.copies == 1 else y.min()) < 0:
             raise UserError(f"Labels must be {self.copies} numbers of 0 or more, one for each copy.")
-
-    def choice(self, name: str) -> Any:
-        """A setting that is the same for all copies."""
-        return getattr(self.settings[0], name)
 
 
 class Live(Snapshot):

@@ -10,16 +10,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kcciol.learners.snapshot import Classes, Snapshot, highest
+from kcciol.learners.snapshot import Classes, Snapshot, highest, require_classes
 
 BLOCK = 512  # classes in one tensor: the first question after one has changed copies so many rows
 _SCORES = 2**22  # scores that are worked on at once
@@ -133,10 +133,10 @@ class ClassSnapshot(Snapshot):
         self._parts = blocks, waiting
 
     @classmethod
-    def first(cls, form: Form, classes: int, known: Mapping[int, Known]) -> ClassSnapshot:
+    def first(cls, form: Form, classes: int, known: Mapping[int, Known]) -> Self:
         return cls(form, classes, (), derived(form, known))
 
-    def after(self, form: Form, classes: int, changed: Mapping[int, Known]) -> ClassSnapshot:
+    def after(self, form: Form, classes: int, changed: Mapping[int, Known]) -> Self:
         """The next snapshot, in which the classes that are new or have changed are these."""
         blocks, waiting = self._parts
         following = type(self)(form, classes, blocks, {**waiting, **derived(form, changed)})
@@ -176,17 +176,17 @@ class ClassSnapshot(Snapshot):
         return torch.cat(parts, 1), bound.errors(query)
 
     def scores(self, x: Tensor) -> Tensor:
-        self.require_classes()
+        require_classes(self.classes)
         return self.plain(self.form.prepare(x), range(self.classes))
 
     def answers(self, x: Tensor) -> list[int]:
-        self.require_classes()
+        require_classes(self.classes)
         found = []
         for part in torch.split(x, max(1, _SCORES // self.classes)):
             query = self.form.prepare(part)
             scores, errors = self.quick(query)
             for row, error, one in zip(scores.numpy(), errors, query, strict=True):
-                found.append(highest(row, error, lambda labels, one=one: self.plain(one[None], labels)[0]))
+                found.append(highest(row, error, partial(self.plain, one[None])))
         return found
 
 

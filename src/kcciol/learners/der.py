@@ -15,9 +15,8 @@ from kcciol.learners.bounds import bounded
 from kcciol.learners.card import Card
 from kcciol.learners.er import MemorySettings, ReplayLearner
 from kcciol.learners.grid import RATES, Grid
-from kcciol.learners.memory import reservoir_slots
+from kcciol.learners.memory import Weighting, reservoir_slots, shares
 from kcciol.learners.model import Model
-from kcciol.learners.replay import Weighting, shares
 
 LOGITS = "logits.kept"
 
@@ -70,10 +69,10 @@ class DER(ReplayLearner):
 
     def _setup(self) -> None:
         super()._setup()
-        self.alpha, self.beta = (self.column(name).to(self.rate)[:, None] for name in ("alpha", "beta"))
+        self.alpha, self.beta = (self.column(name)[:, None] for name in ("alpha", "beta"))
         if "y" not in self.fields and bool(self.beta.any()):
             raise UserError("DER keeps no labels, so beta must be 0: use der++.")
-        self.add_rows(LOGITS, self.kept.capacity, dtype=self.rate.dtype)  # (B, classes, slots): NaN where none was seen
+        self.add_rows(LOGITS, self.kept.capacity, dtype=self.dtype)  # (B, classes, slots): NaN where none was seen
 
     def _known(self) -> dict[str, Tensor]:
         known = super()._known()
@@ -96,14 +95,14 @@ class DER(ReplayLearner):
         before = logits[:, 0, 1:].clone()
         n = 0 if first is None else first.shape[1]
         new, each = shares(self.choice("weighting"), n, 1.0)
-        errors = [self.cross_entropy_error(logits[:, :1], label) * new]
+        errors = [self.cross_entropy_error(logits[:, :1], label[:, None]) * new]
         if first is not None:
             errors.append(self._distance_error(logits[:, 1 : n + 1], first) * (self.alpha * each)[..., None])
         if second is not None:
             again = self.cross_entropy_error(logits[:, n + 1 :], self.kept.read("y", second))
             errors.append(again * (self.beta * each)[..., None])
         self.descend(self.pull_back(tape, torch.cat(errors, 1)))
-        self._keep(x, label[:, 0], before)
+        self._keep(x, label, before)
 
     def _distance_error(self, logits: Tensor, slots: Tensor) -> Tensor:
         """The gradient of the squared distance to the kept logits at the logits (B, k, rows)."""

@@ -11,8 +11,7 @@ from torch import Tensor
 from kcciol.learners.base import Labels
 from kcciol.learners.card import Card
 from kcciol.learners.gradient import GradientLearner, GradientSettings
-from kcciol.learners.memory import SlotSettings
-from kcciol.learners.replay import DrawSettings, Replaying, WeightingSettings
+from kcciol.learners.memory import DrawSettings, MemoryLearner, SlotSettings, WeightingSettings
 
 
 @dataclass(frozen=True)
@@ -25,10 +24,9 @@ class ReplaySettings(WeightingSettings, MemorySettings):
     """And those with one loss over new and replayed examples these."""
 
 
-class ReplayLearner(Replaying, GradientLearner):
+class ReplayLearner(MemoryLearner, GradientLearner):
     """A gradient learner with a reservoir."""
 
-    settings_type = MemorySettings
     idle: ClassVar[Mapping[str, Any]] = {"replay": 0}
 
 
@@ -42,5 +40,5 @@ class ER(ReplayLearner):
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         label = self.labels(y)
-        self.error_step(*self.with_replay(x[:, None], label))
-        self.kept.add(self.steps, {"x": x, "y": label[:, 0]})
+        self.error_step(*self.with_replay(x[:, None], label[:, None]))
+        self.kept.add(self.steps, {"x": x, "y": label})

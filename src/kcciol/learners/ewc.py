@@ -48,7 +48,7 @@ class EWC(GradientLearner):
 
     def _setup(self) -> None:
         super()._setup()
-        self.strength = self.column("strength").to(self.rate)
+        self.strength = self.column("strength")
         if self.choice("fisher") == "label" and not isinstance(self.model, Head):
             raise UserError("EWC's fisher 'label' is for linear heads on a frozen network: choose 'stream'.")
         self.minus = torch.full_like(self.rate, -1)
@@ -60,9 +60,8 @@ class EWC(GradientLearner):
         if self.single and self.choice("fisher") == "stream":
             self._learn_alone(x, int(y[0]))
             return
-        label = self.labels(y)
         logits, tape = self.model.forward(self.parameters, x[:, None])
-        gradient = self.pull_back(tape, self.cross_entropy_error(logits, label))
+        gradient = self.pull_back(tape, self.cross_entropy_error(logits, self.labels(y)[:, None]))
         squared = LowRank(*self._own_fisher(x, logits)) if self.choice("fisher") == "label" else gradient.squared()
         squared.descend_(self.group(TASK), self.minus)  # adds
         self.state["task.examples"] += 1

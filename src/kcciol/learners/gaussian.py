@@ -42,6 +42,7 @@ class Posterior(Form):
     beta: Tensor
 
     def posterior(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """n (B, classes, 1), the means (B, classes, d), a' (B, classes, 1) and b' (B, classes, d)."""
         return posterior_of(rows, self.alpha[:, None, None], self.beta[:, None, None])
 
     def prepare(self, x: Tensor) -> Tensor:
@@ -67,13 +68,9 @@ class AtMode(Posterior):
         z = x.double()
         return torch.cat([z, z.square()], -1)
 
-    def terms(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        """What z and z^2 are multiplied with (B, classes, d), and what is added (B, classes)."""
-        return at_mode(self.posterior(rows), torch.log)
-
     def plain(self, query: Tensor, rows: Rows) -> Tensor:
         z, square = query.chunk(2, -1)
-        first, second, constant = self.terms(rows)
+        first, second, constant = at_mode(self.posterior(rows), torch.log)
         return z @ first.mT - square @ second.mT + constant[:, None]
 
     def derive(self, known: Known) -> tuple[Derived, Bound]:
@@ -85,7 +82,7 @@ class AtMode(Posterior):
 def at_mode(
     posterior: tuple[Values, Values, Values, Values], log: Callable[[Values], Values]
 ) -> tuple[Values, Values, Values]:
-    """See `AtMode.terms`."""
+    """What z and z^2 are multiplied with (..., classes, d), and what is added (..., classes)."""
     _, means, a, b = posterior
     v = b / (a - 0.5)
     return means / v, 0.5 / v, -(means * means / v + log(v)).sum(-1) / 2
@@ -94,16 +91,11 @@ def at_mode(
 class StudentT(Posterior):
     """The predictive log density: constant - (a' + 1/2) sum_d log(1 + (z - m)^2 / (2 a' v))."""
 
-    def terms(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The means and what the distance to them is multiplied with (B, classes, d), the constant and a' + 1/2, both
-        (B, classes)."""
+    def plain(self, query: Tensor, rows: Rows) -> Tensor:
         n, means, a, b = self.posterior(rows)
         v = b / a * (1 + 1 / n.clamp_min(1))
+        scale, weight = (2 * a * v).rsqrt(), a[..., 0] + 0.5
         constant = means.shape[-1] * log_peak(a)[..., 0] - v.log().sum(-1) / 2
-        return means, (2 * a * v).rsqrt(), constant, a[..., 0] + 0.5
-
-    def plain(self, query: Tensor, rows: Rows) -> Tensor:
-        means, scale, constant, weight = self.terms(rows)
         # a few classes at a time: all at once would not fit
         step, parts = max(1, _CHUNK // max(1, query.numel())), []
         for first in range(0, means.shape[1], step):
@@ -168,13 +160,9 @@ class Gaussian(ClassMeans):
         self.add_rows(SQUARE, self.model.width, dtype=torch.float64)
 
     def _learn_class(self, x: Tensor, y: Labels) -> None:
-        label = self.label(y)
+        label = self.labels(y)
         self.add_class(x, label)
         self.add_to(SQUARE, x.double().square(), label)
-
-    def posterior(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """n (B, classes, 1), the means (B, classes, d), a' (B, classes, 1) and b' (B, classes, d)."""
-        return self.form().posterior(self.class_rows())
 
     def form(self) -> Posterior:
         kind = AtMode if self.choice("form") == "map" else StudentT

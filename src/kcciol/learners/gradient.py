@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kcciol.learners.base import Labels, Learner, Settings
+from kcciol.errors import UserError
+from kcciol.learners.base import Learner, Settings
 from kcciol.learners.bounds import bounded
 from kcciol.learners.grid import RATES, WHOLE_RATES, Grid
 from kcciol.learners.model import ROWS, Gradient, Head, Parameters
@@ -39,19 +40,20 @@ class GradientLearner(Learner):
     settings_type = GradientSettings
     grid: ClassVar[Grid] = {"rate": RATES, "reserve": (0, 100)}
     whole_grid: ClassVar[Grid] = {"rate": WHOLE_RATES, "reserve": (100,)}
+    no_adam: ClassVar[str] = ""  # why it takes no steps of Adam, where that is so
 
     def _setup(self) -> None:
         super()._setup()
+        self.adam = self.choice("optimizer") == "adam"
+        if self.adam and self.no_adam:
+            raise UserError(f"{self.no_adam}: use optimizer 'sgd'.")
         self.rate = self.column("rate")
-        dtype = self.model.input_dtype if self.model.input_dtype.is_floating_point else torch.float32
-        self.rate = self.rate.to(dtype)
-        self.minus_one = torch.full((), -1.0, dtype=dtype, device=self.device)
+        self.minus_one = torch.full((), -1.0, dtype=self.dtype, device=self.device)
         for name, value in self.model.start(self.copies, self.device).items():
             self.state[PARAMETERS + name] = value
-        self.add_rows(PARAMETERS + "weight", self.model.width, first=1, dtype=dtype)
-        self.add_rows(PARAMETERS + "bias", first=1, dtype=dtype)
+        self.add_rows(PARAMETERS + "weight", self.model.width, first=1, dtype=self.dtype)
+        self.add_rows(PARAMETERS + "bias", first=1, dtype=self.dtype)
         self._group_names = [name.removeprefix(PARAMETERS) for name in (*self.state, *self.rows)]
-        self.adam = self.choice("optimizer") == "adam"
         self.single = self.copies == 1 and isinstance(self.model, Head) and not self.adam
         self.rate_of_one = float(self.rate[0])
         if self.adam:
@@ -152,10 +154,6 @@ class GradientLearner(Learner):
         return scaled
 
     # --- the update -------------------------------------------------------------------------------------------------
-
-    def labels(self, y: Labels) -> Tensor:
-        """(B,) on the host -> (B, 1) on the device."""
-        return torch.from_numpy(y[:, None]).to(self.device)
 
     def error_step(self, x: Tensor, y: Tensor, weights: Tensor | float = 1.0) -> None:
         """One step of the optimiser on the weighted cross-entropy of x (B, m, ...), y (B, m); weights (B or 1, m)."""

@@ -12,14 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kcciol.errors import UserError
 from kcciol.learners.base import Labels
 from kcciol.learners.bounds import bounded
 from kcciol.learners.card import Card
 from kcciol.learners.er import ReplayLearner, ReplaySettings
 from kcciol.learners.grid import RATES, Grid
 from kcciol.learners.memory import PREFIX, bytes_of
-from kcciol.learners.model import Model
+from kcciol.learners.model import Model, head_logits
 from kcciol.learners.subset import least_alike
 from kcciol.random import sample, uniform
 
@@ -40,18 +39,12 @@ class Diverse(ReplayLearner):
     offered to the memory."""
 
     grid: ClassVar[Grid] = {"rate": RATES[1:], "reserve": (0, 100)}
-
-    def _setup(self) -> None:
-        super()._setup()
-        if self.adam:
-            raise UserError(
-                "GSS takes several steps for each example, which Adam's correction does not count: use optimizer 'sgd'."
-            )
+    no_adam = "GSS takes several steps for each example, which Adam's correction does not count"
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         label = self.labels(y)
-        self._train(x[:, None], label)
-        self._offer(x, label[:, 0])
+        self._train(x[:, None], label[:, None])
+        self._offer(x, label)
 
     def _train(self, x: Tensor, y: Tensor) -> None:
         passes, replay = self.choice("passes"), self.choice("replay")
@@ -78,12 +71,10 @@ class Diverse(ReplayLearner):
         The gradient of an example in the head is an outer product of its error and (z, 1), so that the inner product of
         two of them is the product of two inner products. A gradient of zero has no direction: its cosines are 0.
         """
-        offset, count = self._offset()
         z = self.model.features(self.parameters, x)
-        logits = torch.baddbmm(self.parameters["bias"][:, None], z, self.parameters["weight"].mT)
-        error = (logits + offset).softmax(-1)
-        error.scatter_add_(-1, y[..., None] + 1, error.new_full((), -1.0).expand(*y.shape, 1))
+        error = self.cross_entropy_error(head_logits(self.parameters, z), y)
         each = error.clone()
+        count = self._offset()[1]
         each[..., 0] /= count.sqrt()  # `count` rows with the error divided by `count`, each times itself
         gram = (each @ each.mT) * (z @ z.mT + 1)
         for below in self.model.single_gradients(self.parameters, x, error @ self.parameters["weight"]):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,7 +15,17 @@ from kcciol.learners.base import Labels
 from kcciol.learners.bounds import bounded
 from kcciol.learners.card import Card
 from kcciol.learners.grid import RATES, Grid
-from kcciol.learners.model import ROWS, Dense, Gradient, LowRank, Parameters, per_copy
+from kcciol.learners.model import (
+    ROWS,
+    Dense,
+    Gradient,
+    LowRank,
+    Parameters,
+    gradient_in,
+    head_logits,
+    leaves_of,
+    per_copy,
+)
 from kcciol.learners.ring import COUNT, KEPT, RingLearner, RingSettings
 from kcciol.nets.pixels import to_unit
 from kcciol.optim import adam_, corrections
@@ -74,28 +83,28 @@ class HAL(RingLearner):
     )
     settings_type = HALSettings
     class_numbers: ClassVar[Mapping[str, int]] = {LABEL: -1}
+    open_ended = frozenset({MEAN, FEATURE, LABEL})  # a row of each class of the task
+    no_adam = "HAL looks ahead along a step of SGD, which Adam would not take"
     grid: ClassVar[Grid] = {"rate": RATES[1:], "strength": (1e-3, 0.1, 10.0), "reserve": (0, 100)}
     idle: ClassVar[Mapping[str, Any]] = {"replay": 0, "tune_steps": 0, "anchor_steps": 0}
 
     def _setup(self) -> None:
         super()._setup()
-        if self.adam:
-            raise UserError("HAL looks ahead along a step of SGD, which Adam would not take: use optimizer 'sgd'.")
-        self.strength, self.closeness = (self.column(n).to(self.rate) for n in ("strength", "closeness"))
+        self.strength, self.closeness = self.column("strength"), self.column("closeness")
         self.look = self.choice("anchors") > 0 and bool(self.strength.any())
-        self.add_rows(ANCHOR, *self.model.input_shape, dtype=self.rate.dtype)
+        self.add_rows(ANCHOR, *self.model.input_shape, dtype=self.dtype)
         self.add_rows(MADE, dtype=torch.bool)
         self._begin_task()
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         label = self.labels(y)
-        xs, ys, weights = self.with_replay(x[:, None], label)
+        xs, ys, weights = self.with_replay(x[:, None], label[:, None])
         if self.look and self._anchored:
             self.descend(self.gradient(xs, ys, weights, *self._draw_anchors()))
         else:
             self.error_step(xs, ys, weights)
         self._gather(x, y)
-        self.keep(x, label[:, 0])
+        self.keep(x, label)
 
     # --- the update -------------------------------------------------------------------------------------------------
 
@@ -108,8 +117,11 @@ class HAL(RingLearner):
     def _draw_anchors(self) -> tuple[Tensor, Tensor]:
         """Anchors (B, a, ...) and their parts in the mean (B, a)."""
         places, real = self.draw(self.rows[MADE][:, : self.classes], self.choice("anchors"), _ANCHORS)
-        everyone = torch.arange(self.copies, device=self.device)[:, None]
-        return self.rows[ANCHOR][everyone, places], real.to(self.rate) / real.sum(1, keepdim=True).clamp_min(1)
+        return self.rows[ANCHOR][self.each[:, None], places], self._parts(real)
+
+    def _parts(self, real: Tensor) -> Tensor:
+        """The part of each of those drawn in their mean (B, k), void ones having none."""
+        return real.to(self.rate) / real.sum(1, keepdim=True).clamp_min(1)
 
     def gradient(self, x: Tensor, y: Tensor, weights: Tensor, anchors: Tensor, parts: Tensor) -> Gradient:
         """Of the loss of x (B, m, ...), y, weights (B, m) and of anchors (B, a, ...), parts (B, a) in each row."""
@@ -134,27 +146,23 @@ class HAL(RingLearner):
 
     def _of_network(self, x: Tensor, y: Tensor, weights: Tensor, anchors: Tensor, parts: Tensor) -> Dense:
         with torch.enable_grad():
-            p = {name: value.detach().requires_grad_() for name, value in self.parameters.items()}
-            loss = (weights * self.cross_entropy(self._logits(p, x), y)).sum()
+            p = leaves_of(self.parameters)
+            loss = (weights * self.cross_entropy(self.model.logits(p, x), y)).sum()
             first = self._gradient(loss, p, again=True)
             ahead = {name: value - per_copy(self.rate, value) * first[name] for name, value in p.items()}
-            moved = (self._logits(p, anchors) - self._logits(ahead, anchors))[..., 1 : self.classes + 1]
+            moved = (self.model.logits(p, anchors) - self.model.logits(ahead, anchors))[..., 1 : self.classes + 1]
             change = (self.strength[:, None] * parts * moved.square().sum(-1)).sum()
             second = self._gradient(change, p)
         return Dense({name: first[name].detach() + g for name, g in second.items()})
 
     def _gradient(self, loss: Tensor, p: Parameters, again: bool = False) -> Parameters:
         """Of a loss in p, of which row 0 stands for several rows and gets what each of them gets."""
-        gradient = dict(zip(p, torch.autograd.grad(loss, list(p.values()), create_graph=again), strict=True))
+        gradient = gradient_in(p, loss, again)
         count = self._offset()[1]
         for name in ROWS:
             g = gradient[name]
             gradient[name] = torch.cat([g[:, :1] / count.view(-1, *[1] * (g.ndim - 1)), g[:, 1:]], 1)
         return gradient
-
-    def _logits(self, p: Parameters, x: Tensor) -> Tensor:
-        """Logits (B, m, rows) that can be differentiated."""
-        return torch.baddbmm(p["bias"][:, None], self.model.features(p, x), p["weight"].mT)
 
     # --- what is gathered of a task's classes -----------------------------------------------------------------------
 
@@ -163,13 +171,6 @@ class HAL(RingLearner):
         self.state[FEATURE] = self.rate.new_zeros(self.copies, 0, self.model.width)
         self.state[LABEL] = torch.zeros(self.copies, 0, dtype=torch.int64)  # on the host, -1 for none
 
-    def _unused(self, name: str, saved: Tensor) -> Tensor:
-        if name not in (MEAN, FEATURE, LABEL):
-            return super()._unused(name, saved)
-        # there is a row of each class of the task, and their number is the saved learner's affair
-        self._require_alike(name, saved, (self.copies, *saved.shape[1:2], *self.state[name].shape[2:]))
-        return saved.clone()
-
     def require_sound(self) -> None:
         super().require_sound()
         if not self.state[MEAN].shape[1] == self.state[FEATURE].shape[1] == self.state[LABEL].shape[1]:
@@ -177,7 +178,7 @@ class HAL(RingLearner):
 
     def _gather(self, x: Tensor, y: Labels) -> None:
         """Running means of the inputs and of what the head sees."""
-        known, everyone = self.state[LABEL].numpy(), np.arange(self.copies)
+        known = self.state[LABEL].numpy()
         fits = (known == y[:, None]) | (known < 0)
         if not fits.any(1).all():  # a class more than any copy has had in this task
             for name, blank in ((MEAN, 0), (FEATURE, 0), (LABEL, -1)):
@@ -186,13 +187,13 @@ class HAL(RingLearner):
             self._gather(x, y)
             return
         place = fits.argmax(1)
-        old = torch.from_numpy(known[everyone, place] >= 0).to(self.device)
-        known[everyone, place] = y
-        copies, places = (torch.from_numpy(i).to(self.device) for i in (everyone, place))
+        old = torch.from_numpy(known[self.everyone, place] >= 0).to(self.device)
+        known[self.everyone, place] = y
+        places = torch.from_numpy(place).to(self.device)
         phi = self.model.features(self.parameters, x[:, None])[:, 0]
         for name, value, stays in ((MEAN, to_unit(x, self.rate.dtype), KEEP_MEAN), (FEATURE, phi, KEEP_FEATURE)):
-            mean = self.state[name][copies, places]
-            self.state[name][copies, places] = torch.where(per_copy(old, value), mean.lerp(value, 1 - stays), value)
+            mean = self.state[name][self.each, places]
+            self.state[name][self.each, places] = torch.where(per_copy(old, value), mean.lerp(value, 1 - stays), value)
 
     # --- anchors ----------------------------------------------------------------------------------------------------
 
@@ -212,7 +213,7 @@ class HAL(RingLearner):
 
     def _make_anchors(self, labels: Tensor) -> Tensor:
         """(B, k), -1 for none -> (B, k, ...)."""
-        everyone, wanted = torch.arange(self.copies, device=self.device)[:, None], labels.clamp_min(0)
+        everyone, wanted = self.each[:, None], labels.clamp_min(0)
         newest = (self.rows[COUNT][everyone, wanted] - 1) % self.ring
         last = to_unit(self.rows[KEPT][everyone, wanted, newest], self.rate.dtype)
         now = (labels[..., None] == torch.arange(self.classes, device=self.device)).any(1)
@@ -228,7 +229,7 @@ class HAL(RingLearner):
         before = {name: p.clone() for name, p in self.parameters.items()}
         for step in range(self.choice("tune_steps") if self.choice("tune_batch") else 0):
             x, y, real = self.draw_kept(classes, self.choice("tune_batch"), _TUNE + step)
-            self.error_step(x, y, real.to(self.rate) / real.sum(1, keepdim=True).clamp_min(1))
+            self.error_step(x, y, self._parts(real))
         after = {name: p.clone() for name, p in self.parameters.items()}
         for name, p in self.parameters.items():
             p.copy_(before[name])
@@ -237,14 +238,14 @@ class HAL(RingLearner):
     def anchor_loss(self, e: Tensor, tuned: Parameters, labels: Tensor) -> Tensor:
         """What an anchor descends on, (B, k)."""
         phi = self.model.features(self.parameters, e)
-        now = torch.baddbmm(self.parameters["bias"][:, None], phi, self.parameters["weight"].mT)
-        known = self.cross_entropy(now, labels) - self.cross_entropy(self._logits(tuned, e), labels)
+        now = head_logits(self.parameters, phi)
+        known = self.cross_entropy(now, labels) - self.cross_entropy(self.model.logits(tuned, e), labels)
         return known + self.closeness[:, None] * (1 - F.cosine_similarity(phi, self.state[FEATURE], dim=-1))
 
     def _descend_anchors(self, start: Tensor, tuned: Parameters, labels: Tensor) -> Tensor:
         """Adam from start (B, k, ...)."""
         e, mean, square = start.clone(), torch.zeros_like(start), torch.zeros_like(start)
-        rate = per_copy(self.column("anchor_rate").to(self.rate), e)
+        rate = per_copy(self.column("anchor_rate"), e)
         for t in range(1, self.choice("anchor_steps") + 1):
             with torch.enable_grad():
                 leaf = e.detach().requires_grad_()

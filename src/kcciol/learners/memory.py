@@ -1,19 +1,18 @@
-"""Examples kept for replay: which enter, which leave, and what all learners share that keep some. All copies hold
-equally many; each copy draws its own."""
+"""Examples kept for replay: which enter, which leave, and what they weigh beside the new one. All copies hold equally
+many; each copy draws its own."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kcciol.errors import UserError
 from kcciol.learners.base import Learner, Settings
 from kcciol.learners.bounds import bounded
 from kcciol.learners.model import Model
@@ -21,6 +20,8 @@ from kcciol.random import integers, sample
 
 _INSERT, _DRAW = 0, 1  # purposes of random numbers
 PREFIX = "memory."
+
+Weighting = Literal["joint", "additive"]
 
 
 def reservoir_slots(keys: NDArray[np.int64], time: int, capacity: int) -> NDArray[np.int64]:
@@ -36,11 +37,10 @@ def reservoir_slots(keys: NDArray[np.int64], time: int, capacity: int) -> NDArra
 class Memory:
     """A reservoir of `capacity` examples in tensors of the learner's state."""
 
-    def __init__(self, state: dict[str, Tensor], fields: Mapping[str, Tensor], capacity: int, keys: NDArray[np.int64]):
-        """fields are examples (B, ...) of what is kept, by name; only their shape and type matter."""
-        self.state, self.capacity, self.keys, self.names = state, capacity, keys, list(fields)
-        for name, like in fields.items():
-            state[PREFIX + name] = like.new_zeros(len(like), capacity, *like.shape[1:])
+    def __init__(self, state: dict[str, Tensor], capacity: int, keys: NDArray[np.int64], device: torch.device) -> None:
+        """state has a tensor (B, capacity, ...) of whatever is kept."""
+        self.state, self.capacity, self.keys, self.device = state, capacity, keys, device
+        self.everyone = torch.arange(len(keys), device=device)[:, None]
 
     def __getitem__(self, name: str) -> Tensor:
         return self.state[PREFIX + name]
@@ -57,10 +57,9 @@ class Memory:
         kept = np.flatnonzero(slots >= 0)
         if len(kept) == 0:
             return
-        device = self.state[PREFIX + self.names[0]].device
-        copies, where = torch.from_numpy(kept).to(device), torch.from_numpy(slots[kept]).to(device)
+        copies, where = (torch.from_numpy(v).to(self.device) for v in (kept, slots[kept]))
         for name, value in values.items():
-            self.state[PREFIX + name][copies, where] = value[copies]
+            self[name][copies, where] = value[copies]
 
     def draw(self, time: int, count: int, purpose: int = 0) -> Tensor | None:
         """Slots (B, k) of k = min(count, filled) different examples for each copy; none when there are none."""
@@ -68,15 +67,14 @@ class Memory:
         if k == 0:
             return None
         slots = sample(self.keys, time, _DRAW + purpose, k, self.filled(time))
-        return torch.from_numpy(slots).to(self.state[PREFIX + self.names[0]].device)
+        return torch.from_numpy(slots).to(self.device)
 
     def read(self, name: str, slots: Tensor) -> Tensor:
         """(B, k) -> (B, k, ...)."""
-        whole = self.state[PREFIX + name]
+        whole = self[name]
         if len(slots) == 1:  # quicker than by two indices
             return whole[0].index_select(0, slots[0])[None]
-        everyone = torch.arange(len(slots), device=slots.device)[:, None]
-        return whole[everyone, slots]
+        return whole[self.everyone, slots]
 
 
 def bytes_of(model: Model) -> int:
@@ -90,10 +88,39 @@ class SlotSettings(Settings):
     """Examples in the memory."""
 
 
+@dataclass(frozen=True)
+class DrawSettings(Settings):
+    """Every method that replays examples has these."""
+
+    replay: int = bounded(10, low=0)
+    """Examples replayed at each step."""
+
+    @property
+    def inputs(self) -> int:
+        return 1 + 2 * self.replay  # DER++ takes two draws
+
+
+@dataclass(frozen=True)
+class WeightingSettings(DrawSettings):
+    """And those with one loss over new and replayed examples these."""
+
+    weighting: Weighting = "joint"
+    """joint: one mean over the new and the replayed examples; additive: the new one, plus `replay_weight` times the
+    mean of the others (which gives a single new example the weight of all the others together)."""
+    replay_weight: float = bounded(1.0, low=0)
+    """additive: weight of the replayed examples."""
+
+
+def shares(weighting: Weighting, count: float | Tensor, weight: float | Tensor) -> tuple[Any, Any]:
+    """Weights of the loss of the new example and of each of `count` replayed ones."""
+    if weighting == "joint":
+        return 1 / (1 + count), 1 / (1 + count)
+    return 1.0, weight / (count.clamp_min(1) if isinstance(count, Tensor) else max(count, 1))
+
+
 class MemoryLearner(Learner):
     """A learner with examples and what belongs to them in `kept`; all of `state` that is named memory.* is as full."""
 
-    settings_type: ClassVar[type[Settings]] = SlotSettings
     fields: tuple[str, ...] = ("x", "y")
     class_numbers: ClassVar[Mapping[str, int]] = {PREFIX + "y": 0}
 
@@ -103,24 +130,29 @@ class MemoryLearner(Learner):
 
     def _setup(self) -> None:
         super()._setup()
-        slots = self.choice("slots")
-        shape, dtype = self.model.input_shape, self.model.input_dtype
-        like = {
-            "x": torch.empty(self.copies, *shape, dtype=dtype, device=self.device),
-            "y": torch.empty(self.copies, dtype=torch.int64, device=self.device),
-        }
-        self.kept = Memory(self.state, {name: like[name] for name in self.fields}, slots, self.keys)
+        self.kept = Memory(self.state, self.choice("slots"), self.keys, self.device)
+        kinds = {"x": (self.model.input_shape, self.model.input_dtype), "y": ((), torch.int64)}
+        for name in self.fields:
+            shape, dtype = kinds[name]
+            whole = torch.zeros(self.copies, self.kept.capacity, *shape, dtype=dtype, device=self.device)
+            self.state[PREFIX + name] = whole
 
     def _used(self) -> dict[str, Tensor]:
         filled = self.kept.filled(self.steps)
         return {n: t[:, :filled] if n.startswith(PREFIX) else t for n, t in super()._used().items()}
 
-    def _unused(self, name: str, saved: Tensor) -> Tensor:
-        if not name.startswith(PREFIX):
-            return super()._unused(name, saved)
-        whole = torch.zeros_like(self.state[name])
-        if saved.ndim < 2 or saved.shape[1] > whole.shape[1]:
-            raise UserError(f"The saved {name} is {tuple(saved.shape)}, which does not fit {tuple(whole.shape)}.")
-        self._require_alike(name, saved, (self.copies, saved.shape[1], *whole.shape[2:]))
-        whole[:, : saved.shape[1]] = saved
-        return whole
+    def weights(self, count: int) -> tuple[Any, Any]:
+        """Those of the new example and of each of `count` replayed ones; what differs from copy to copy is (B, 1)."""
+        how = self.choice("weighting")
+        return shares(how, count, 1.0 if how == "joint" else self.column("replay_weight")[:, None])
+
+    def with_replay(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
+        """The new examples (B, 1, ...), (B, 1) and the replayed ones after them, and the weights of their losses."""
+        slots = self.kept.draw(self.steps, self.choice("replay"))
+        if slots is None:
+            return x, y, 1.0
+        x, y = torch.cat([x, self.kept.read("x", slots)], 1), torch.cat([y, self.kept.read("y", slots)], 1)
+        _, old = self.weights(slots.shape[1])
+        if not isinstance(old, Tensor):
+            return x, y, old
+        return x, y, torch.cat([torch.ones_like(old), old.expand(slots.shape)], 1)

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from kcciol.errors import UserError
 from kcciol.learners.base import Labels
 from kcciol.learners.bounds import bounded
 from kcciol.learners.card import Card
@@ -38,19 +37,15 @@ class MER(ReplayLearner):
         capacity="slots",
     )
     settings_type = MERSettings
+    no_adam = "MER goes back a part of its way, which leaves Adam's moments behind"
     grid: ClassVar[Grid] = {"rate": RATES[1:], "across": (0.03, 0.1, 0.3, 1.0), "reserve": (0, 100)}
-
-    def _setup(self) -> None:
-        super()._setup()
-        if self.adam:
-            raise UserError("MER goes back a part of its way, which leaves Adam's moments behind: use optimizer 'sgd'.")
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         label = self.labels(y)
         before = self._copy()
         for batch in range(self.choice("batches")):
             began = self._copy()
-            self.error_step(x[:, None], label)
+            self.error_step(x[:, None], label[:, None])
             slots = self.kept.draw(self.steps, self.choice("replay"), purpose=batch)
             if slots is not None:
                 xs, ys = self.kept.read("x", slots), self.kept.read("y", slots)
@@ -58,12 +53,12 @@ class MER(ReplayLearner):
                     self.error_step(xs[:, i : i + 1], ys[:, i : i + 1])
             self._go_back(began, "within")
         self._go_back(before, "across")
-        self.kept.add(self.steps, {"x": x, "y": label[:, 0]})
+        self.kept.add(self.steps, {"x": x, "y": label})
 
     def _copy(self) -> Parameters:
         return {name: p.clone() for name, p in self.parameters.items()}
 
     def _go_back(self, began: Parameters, name: str) -> None:
-        part = self.column(name).to(self.rate)
+        part = self.column(name)
         for key, p in self.parameters.items():
             p.copy_(began[key] + per_copy(part, p) * (p - began[key]))

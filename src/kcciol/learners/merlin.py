@@ -25,7 +25,7 @@ from kcciol.random import sample, seeded, uniform
 
 MODEL = PARAMETERS + "weight"  # (B, classes, d + 1): the model of the task that runs, bias last
 GENERATOR, CLASS = "generator.", "generator.class"
-PRIOR, MEAN, LOGVAR, SIZE, TASK = "prior.", "prior.mean", "prior.logvar", "prior.size", "prior.task"
+MEAN, LOGVAR, SIZE, TASK = "prior.mean", "prior.logvar", "prior.size", "prior.task"
 EXAMPLES = "task.examples"
 _START, _CLASS, _FIT, _REPLAY, _MEMBERS, _TUNE = range(3000, 3006)  # purposes of random numbers
 
@@ -98,6 +98,7 @@ class MERLIN(MemoryLearner):
         solves=True,
     )
     settings_type = MERLINSettings
+    open_ended = frozenset({MEAN, LOGVAR, SIZE})  # a row of each task
 
     @classmethod
     def extra_bytes(cls, model: Model, settings: Any, classes: int) -> int:
@@ -112,13 +113,13 @@ class MERLIN(MemoryLearner):
         if not isinstance(self.model, Head):
             raise UserError("MERLIN generates heads for a frozen network: give it the features, or use `er` to train.")
         super()._setup()
-        self.dtype, self.width = self.model.input_dtype, self.model.width + 1
+        self.width = self.model.width + 1
         names = ("chunk", "hidden", "latent", "place")
         self.shape = vae.Shape(self.width, *(self.choice(name) for name in names))
         self.generates = self.choice("generator") == "vae"
         if not self.generates:
             return
-        self.rate = self.column("rate").to(self.dtype)
+        self.rate = self.column("rate")
         starts = [self.shape.start(self._generator(copy, _START, time=0)) for copy in range(self.copies)]
         for name in starts[0]:
             self.state[GENERATOR + name] = torch.stack([s[name] for s in starts]).to(self.device, self.dtype)
@@ -129,13 +130,6 @@ class MERLIN(MemoryLearner):
         self.add_rows(MODEL, self.width, dtype=self.dtype)
         self.add_rows(CLASS, self.shape.place, dtype=self.dtype)
         self.add_rows(TASK, dtype=torch.int64)  # when a class came
-
-    def _unused(self, name: str, saved: Tensor) -> Tensor:
-        if not name.startswith(PRIOR):
-            return super()._unused(name, saved)
-        # there is a row of each task, and their number is the saved learner's affair
-        self._require_alike(name, saved, (self.copies, *saved.shape[1:2], *self.state[name].shape[2:]))
-        return saved.clone()
 
     def require_sound(self) -> None:
         super().require_sound()
@@ -171,7 +165,7 @@ class MERLIN(MemoryLearner):
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         self._ensemble = None
-        label = torch.from_numpy(y).to(self.device)
+        label = self.labels(y)
         if self.generates:
             weight, wide = self.rows[MODEL][:, : self.classes], with_one(x)
             unseen, target = ~self._seen_mask(), F.one_hot(label, self.classes)

@@ -76,10 +76,24 @@ class Model(ABC):
         (B, m, width)."""
 
     def logits(self, parameters: Parameters, x: Tensor) -> Tensor:
-        """Logits (B, m, rows), without derivatives."""
-        with torch.no_grad():
-            z = self.features(parameters, x)
-            return torch.baddbmm(parameters["bias"][:, None], z, parameters["weight"].mT)
+        """Logits (B, m, rows), with derivatives where the parameters or x want them."""
+        return head_logits(parameters, self.features(parameters, x))
+
+
+def head_logits(parameters: Parameters, z: Tensor) -> Tensor:
+    """Logits (B, m, rows) of what the head sees (B, m, width)."""
+    return torch.baddbmm(parameters["bias"][:, None], z, parameters["weight"].mT)
+
+
+def leaves_of(parameters: Parameters) -> Parameters:
+    """The same numbers, in which gradients can be taken."""
+    return {name: p.detach().requires_grad_() for name, p in parameters.items()}
+
+
+def gradient_in(leaves: Parameters, loss: Tensor, again: bool = False) -> Parameters:
+    """The gradient of a loss; again: it is to be differentiated too."""
+    found = torch.autograd.grad(loss, list(leaves.values()), create_graph=again)
+    return dict(zip(leaves, found, strict=True))
 
 
 @dataclass
@@ -90,17 +104,13 @@ class LowRank:
     z: Tensor  # (B, m, d)
 
     def descend_(self, parameters: Parameters, rate: Tensor) -> None:
-        scaled = self.delta * rate[:, None, None]
-        weight, bias = parameters["weight"], parameters["bias"]
-        if scaled.shape[1] > 1:
-            weight.baddbmm_(scaled.mT, self.z, alpha=-1)
-            bias.sub_(scaled.sum(1))
-            return
-        if len(scaled) == 1:  # one example of one stream: the same, quicker
+        scaled, weight = self.delta * rate[:, None, None], parameters["weight"]
+        alone = scaled.shape[1] == 1
+        if alone and len(scaled) == 1:  # one example of one stream: the same, quicker
             weight[0].addr_(scaled[0, 0], self.z[0, 0], alpha=-1)
         else:
             weight.baddbmm_(scaled.mT, self.z, alpha=-1)
-        bias.sub_(scaled[:, 0])
+        parameters["bias"].sub_(scaled[:, 0] if alone else scaled.sum(1))
 
     def dense(self) -> Parameters:
         return {"weight": self.delta.mT @ self.z, "bias": self.delta.sum(1)}
@@ -142,8 +152,6 @@ def per_copy(values: Tensor, like: Tensor) -> Tensor:
 class Head(Model):
     """theta is frozen and elsewhere: inputs are features, and all that is trained is the linear head."""
 
-    input_dtype = torch.float32
-
     def __init__(self, width: int, dtype: torch.dtype = torch.float32) -> None:
         self.width, self.input_shape, self.input_dtype = width, (width,), dtype
         self.at_once = max(1, 2**26 // width)
@@ -154,7 +162,7 @@ class Head(Model):
     def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Tensor]:
         if len(x) == 1 and x.shape[1] == 1:  # one example of one stream: the same, quicker
             return torch.addmv(parameters["bias"][0], parameters["weight"][0], x[0, 0])[None, None], x
-        return torch.baddbmm(parameters["bias"][:, None], x, parameters["weight"].mT), x
+        return head_logits(parameters, x), x
 
     def backward(self, parameters: Parameters, tape: Tensor, dlogits: Tensor) -> LowRank:
         return LowRank(dlogits, tape)
@@ -216,7 +224,7 @@ class Network(Model):
         found = []
         for i in range(x.shape[1]):
             with torch.enable_grad():
-                leaves = {name: p.detach().requires_grad_() for name, p in theta.items()}
+                leaves = leaves_of(theta)
                 z = self.features(parameters | leaves, scaled[:, i : i + 1])
             found.append(torch.autograd.grad(z, list(leaves.values()), gradient[:, i : i + 1]))
         for parts in zip(*found, strict=True):
@@ -224,9 +232,8 @@ class Network(Model):
 
     def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, tuple[list[Tensor], Tensor]]:
         with torch.enable_grad():
-            leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
-            z = self.features(leaves, x)
-            logits = torch.baddbmm(leaves["bias"][:, None], z, leaves["weight"].mT)
+            leaves = leaves_of(parameters)
+            logits = self.logits(leaves, x)
         return logits.detach(), (list(leaves.values()), logits)
 
     def backward(self, parameters: Parameters, tape: tuple[list[Tensor], Tensor], dlogits: Tensor) -> Dense:

@@ -58,7 +58,7 @@ class NCM(ClassMeans):
     settings_type = NCMSettings
 
     def _learn_class(self, x: Tensor, y: Labels) -> None:
-        self.add_class(x, self.label(y))
+        self.add_class(x, self.labels(y))
 
     def form(self) -> NearestMean:
         return NearestMean(self.choice("distance") == "cosine")

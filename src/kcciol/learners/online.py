@@ -12,7 +12,7 @@ from kcciol.learners.card import Card
 from kcciol.learners.gradient import PARAMETERS, GradientLearner
 from kcciol.learners.head import HeadInStep
 from kcciol.learners.model import ROWS, Head, LowRank, Model, per_copy
-from kcciol.learners.snapshot import Snapshot
+from kcciol.learners.snapshot import Snapshot, require_classes
 
 BLOCK = 64  # examples of a class that are learned together: more cost more in products than they save
 _STEPS = 2  # steps that are not dearer to take again than a copy
@@ -26,7 +26,7 @@ class HeadSnapshot(Snapshot):
         self.weight, self.bias, self.classes = weight[1:], bias[1:], len(bias) - 1
 
     def scores(self, x: Tensor) -> Tensor:
-        self.require_classes()
+        require_classes(self.classes)
         scores = (
             torch.addmv(self.bias, self.weight, x[0])[None]
             if len(x) == 1
@@ -104,7 +104,7 @@ class Online(GradientLearner):
                 self._count((scaled, x[0].clone()))
             return
         self._count(None)
-        self.error_step(x[:, None], self.labels(y))
+        self.error_step(x[:, None], self.labels(y)[:, None])
 
     def _learn_class(self, x: Tensor, y: Labels) -> None:
         """For SGD on a linear head, W is read and written once for many examples.
@@ -123,7 +123,7 @@ class Online(GradientLearner):
             if self.single:
                 self._run_down_one(errors[0], products[0], int(y[0]))
             else:
-                self._run_down(errors, products, self.labels(y))
+                self._run_down(errors, products, self.labels(y)[:, None])
             LowRank(errors, z).descend_(self.parameters, self.rate)
 
     def _run_down(self, errors: Tensor, products: Tensor, label: Tensor) -> None:

@@ -17,9 +17,8 @@ from kcciol.learners.bounds import bounded
 from kcciol.learners.card import Card
 from kcciol.learners.gradient import PARAMETERS
 from kcciol.learners.grid import WHOLE_RATES, Grid
-from kcciol.learners.memory import SlotSettings
-from kcciol.learners.model import Network, Parameters, per_copy
-from kcciol.learners.replay import Replaying, WeightingSettings
+from kcciol.learners.memory import MemoryLearner, SlotSettings, WeightingSettings
+from kcciol.learners.model import Network, Parameters, gradient_in, leaves_of, per_copy
 from kcciol.random import sample, uniform
 
 TEACHER, KNOWN = "teacher.", "teacher.known"
@@ -53,7 +52,7 @@ class PODNetSettings(WeightingSettings, SlotSettings):
     """Rate of SGD in these passes."""
 
 
-class PODNet(Replaying):
+class PODNet(MemoryLearner):
     """The score of class c, for features h and its proxies w_c1 ... w_cK, and the loss of an example of class y:
 
         s_ck = -|h/|h| - w_ck/|w_ck||^2 = 2 cos(h, w_ck) - 2
@@ -125,17 +124,17 @@ class PODNet(Replaying):
         self._new = copies, labels
 
     def _learn(self, x: Tensor, y: Labels) -> None:
-        label = torch.from_numpy(y).to(self.device)
+        label = self.labels(y)
         self._imprint(x)
         xs, ys, weights = self.with_replay(x[:, None], label[:, None])
         with torch.enable_grad():
-            leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
+            leaves = leaves_of(self.parameters)
             maps = self.net.maps(leaves, xs)
             z = self.net.flat(maps[-1])
             loss = (weights * self._losses(leaves, z, ys)).sum()  # the copies share nothing, so a sum keeps them apart
             if self.taught and self.distils:
                 loss = loss + self._distillation(maps, z, xs).sum()
-            gradient = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+            gradient = gradient_in(leaves, loss)
         if self.choice("old_proxies") == "frozen":
             gradient[WEIGHT] = gradient[WEIGHT].masked_fill(self.rows[KNOWN][:, : self.classes, None, None], 0)
         self._descend(gradient, self.rate)
@@ -195,9 +194,9 @@ class PODNet(Replaying):
                 slots = order[:, start : start + size]
                 z = self.net.features(self.parameters, self.kept.read("x", slots))
                 with torch.enable_grad():
-                    leaves = {name: self.parameters[name].detach().requires_grad_() for name in (WEIGHT, SCALE)}
+                    leaves = leaves_of({name: self.parameters[name] for name in (WEIGHT, SCALE)})
                     loss = self._losses(leaves, z, self.kept.read("y", slots)).mean(1).sum()
-                    gradient = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+                    gradient = gradient_in(leaves, loss)
                 self._descend(gradient, self.tune_rate)
 
     def _scores(self, x: Tensor) -> Tensor:

@@ -165,7 +165,7 @@ class Ridge(ClassMeans):
 
     def _learn_class(self, x: Tensor, y: Labels) -> None:
         phi = self.phi(x)
-        self.add_class(phi, self.label(y))
+        self.add_class(phi, self.labels(y))
         self.scatter.add(self.steps, phi)
 
     def form(self) -> LeastSquares:

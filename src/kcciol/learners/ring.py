@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kcciol.learners.bounds import bounded
 from kcciol.learners.gradient import GradientLearner, GradientSettings
-from kcciol.learners.replay import WeightingSettings, shares
+from kcciol.learners.memory import WeightingSettings, shares
 from kcciol.random import uniform
 
 _REPLAY = 100  # purpose of random numbers
@@ -41,9 +41,9 @@ class RingLearner(GradientLearner):
 
     def keep(self, x: Tensor, label: Tensor) -> None:
         """x (B, ...), label (B,)."""
-        everyone, count = torch.arange(self.copies, device=self.device), self.rows[COUNT]
-        self.rows[KEPT][everyone, label, count[everyone, label] % self.ring] = x
-        count[everyone, label] += 1
+        count = self.rows[COUNT]
+        self.rows[KEPT][self.each, label, count[self.each, label] % self.ring] = x
+        count[self.each, label] += 1
 
     def draw(self, allowed: Tensor, count: int, purpose: int) -> tuple[Tensor, Tensor]:
         """Different places (B, k) among those allowed (B, n), all sets equally likely, and which are not void (B, k);
@@ -57,9 +57,8 @@ class RingLearner(GradientLearner):
         slots = torch.arange(self.ring, device=self.device)
         filled = slots < self.rows[COUNT][:, : self.classes, None]
         places, real = self.draw((filled & classes[..., None]).flatten(1), count, purpose)
-        everyone = torch.arange(self.copies, device=self.device)[:, None]
         label = places // self.ring
-        return self.rows[KEPT][everyone, label, places % self.ring], label, real
+        return self.rows[KEPT][self.each[:, None], label, places % self.ring], label, real
 
     def with_replay(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The new examples (B, 1, ...), (B, 1) and the replayed ones after them, and the weights of their losses."""
@@ -69,6 +68,5 @@ class RingLearner(GradientLearner):
         xs, ys, real = self.draw_kept(self._seen_mask(), self.choice("replay"), _REPLAY)
         ys = torch.where(real, ys, y)  # a void one must have a label that has a loss
         count = real.sum(1, keepdim=True).to(new)
-        weight = self.column("replay_weight").to(new)[:, None]
-        first, old = shares(self.choice("weighting"), count, weight)
+        first, old = shares(self.choice("weighting"), count, self.column("replay_weight")[:, None])
         return torch.cat([x, xs], 1), torch.cat([y, ys], 1), torch.cat([new * first, real * old], 1)

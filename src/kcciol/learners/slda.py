@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -82,6 +82,8 @@ class CommonCovariance(Form):
 class SLDAByExample(CommonCovariance):
     """An example is solved for, not each class."""
 
+    scatter: ScatterSnapshot
+
     def prepare(self, x: Tensor) -> Tensor:
         return solve(self.factors[0], x.double()[None])[0]
 
@@ -94,12 +96,12 @@ class SLDAByExample(CommonCovariance):
 class Reference:
     """The lengths of all classes at an earlier time, and what bounds the change since."""
 
-    form: CommonCovariance
+    form: SLDAByExample
     lengths: Tensor  # (classes,), float64
     weights: Tensor  # (classes, d), float32: A^-1 mu, where A = L L^T
     sizes: Tensor  # (classes,), float64: |A^-1 mu|^2
 
-    def lengths_at(self, form: CommonCovariance) -> tuple[Tensor, float] | None:
+    def lengths_at(self, form: SLDAByExample) -> tuple[Tensor, float] | None:
         """About the lengths that the same means have in a later form, and how far off they may be.
 
         With B = A / share, and B' = B + D for a D that is nowhere negative, a mean's length mu^T B'^-1 mu is smaller
@@ -108,10 +110,7 @@ class Reference:
         """
         factor, share = self.form.factor
         later = form.factor[1]
-        now, then = form.scatter, self.form.scatter
-        assert isinstance(now, ScatterSnapshot)
-        assert isinstance(then, ScatterSnapshot)
-        vectors = now.since(then)
+        vectors = form.scatter.since(self.form.scatter)
         if vectors is None or len(vectors) > _FEW or not 0 < later <= share:
             return None
         ridge = float(self.form.shrinkage)
@@ -129,12 +128,12 @@ class Reference:
 class Discriminant(ClassSnapshot):
     """With the lengths of all classes, which are solved for now and then; in between they are known up to a bound."""
 
+    form: SLDAByExample
     _solved: tuple[Reference | None, frozenset[int]] = None, frozenset()  # and the classes that have changed since
     _lengths: tuple[Tensor, float] | None = None
 
-    def after(self, form: Form, classes: int, changed: Mapping[int, Known]) -> ClassSnapshot:
+    def after(self, form: Form, classes: int, changed: Mapping[int, Known]) -> Self:
         following = super().after(form, classes, changed)
-        assert isinstance(following, Discriminant)
         reference, moved = self._solved
         following._solved = reference, moved | changed.keys()
         return following
@@ -147,7 +146,6 @@ class Discriminant(ClassSnapshot):
 
     def _updated(self) -> tuple[Tensor, float] | None:
         (reference, moved), form = self._solved, self.form
-        assert isinstance(form, CommonCovariance)
         if reference is None or len(moved) > _FEW or (found := reference.lengths_at(form)) is None:
             return None
         lengths = F.pad(found[0], (0, self.classes - len(found[0])))
@@ -158,7 +156,6 @@ class Discriminant(ClassSnapshot):
 
     def _solve(self) -> tuple[Tensor, float]:
         form, means = self.form, means_of(self.rows(range(self.classes)))[0]
-        assert isinstance(form, CommonCovariance)
         weights = solve(form.factors[0], means[None])[0]
         lengths = (means * weights).sum(1)
         reference = Reference(form, lengths, weights.float(), weights.square().sum(1))
@@ -204,8 +201,8 @@ class SLDA(ClassMeans):
 
     def _learn_class(self, x: Tensor, y: Labels) -> None:
         """Each example adds n / (n + 1) d d^T, with d its distance from the mean of the n that came before it."""
-        z, label, m = x.double(), self.label(y), x.shape[1]
-        sums = self.rows[MEAN][self.every, label][:, None]
+        z, label, m = x.double(), self.labels(y), x.shape[1]
+        sums = self.rows[MEAN][self.each, label][:, None]
         n = self.add_class(x, label)[:, None, None]
         if m > 1:
             sums, n = sums + z.cumsum(1) - z, n + torch.arange(m, device=x.device)[:, None]

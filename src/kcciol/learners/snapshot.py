@@ -33,20 +33,21 @@ class Snapshot(ABC):
         found: list[int] = answers.masked_fill_(~best.isfinite(), NO_CLASS).tolist()
         return found
 
-    def require_classes(self) -> None:
-        if not self.classes:
-            raise UserError("Nothing has been learned yet, so there is nothing to predict.")
+
+def require_classes(classes: int) -> None:
+    if not classes:
+        raise UserError("Nothing has been learned yet, so there is nothing to predict.")
 
 
 def highest(scores: NDArray[Any], error: float, decide: Callable[[Classes], Tensor]) -> int:
     """The class of the highest score, where scores (classes,) are known up to an error.
 
-    decide: the scores proper of some classes, which is asked only where the error leaves several of them.
+    decide: the scores proper (1, m) of some classes, which is asked only where the error leaves several of them.
     """
     least = float(scores.max()) - 2 * error  # NaN if any score is
     some = np.flatnonzero(scores >= least) if math.isfinite(least) else np.arange(len(scores))
     if len(some) == 1:
         return int(some[0])
-    sure = decide(some).nan_to_num(nan=-np.inf, posinf=np.inf, neginf=-np.inf)  # what has diverged knows nothing
+    sure = decide(some)[0].nan_to_num(nan=-np.inf, posinf=np.inf, neginf=-np.inf)  # what has diverged knows nothing
     value, place = sure.max(0)
     return int(some[int(place)]) if bool(value.isfinite()) else NO_CLASS

@@ -11,24 +11,22 @@ import torch
 from torch import Tensor
 
 from kcciol.errors import UserError
-from kcciol.learners.base import Labels, Learner, Settings
+from kcciol.learners.base import Labels, Learner
 from kcciol.learners.blocks import ClassSnapshot, Form, Known, Numbers, Rows
 from kcciol.learners.model import Head
 from kcciol.learners.snapshot import Snapshot
 
 MEAN, COUNT = "mean.sum", "mean.count"
+WAIT = 64  # vectors of a scatter that go into its sum together
 
 
 class ClassMeans(Learner):
     """Counts and means of B copies, in float64 so that the order of examples does not show."""
 
-    settings_type = Settings
-
     def _setup(self) -> None:
         super()._setup()
         if not isinstance(self.model, Head):
             raise UserError("A closed-form learner works on a frozen network: it has nothing to train below its head.")
-        self.every = torch.arange(self.copies, device=self.device)
         self.add_rows(MEAN, self.width, dtype=torch.float64)
         self.add_rows(COUNT, dtype=torch.float64)
 
@@ -36,22 +34,18 @@ class ClassMeans(Learner):
     def width(self) -> int:
         return self.model.width
 
-    def label(self, y: Labels) -> Tensor:
-        """(B,), on the device."""
-        return torch.from_numpy(y).to(self.device)
-
     def add_class(self, z: Tensor, label: Tensor) -> Tensor:
         """Take z (B, m, width), all of one class, into its sum; how many there were before, (B,)."""
         self._solved = None
-        before = self.rows[COUNT][self.every, label]
+        before = self.rows[COUNT][self.each, label]
         self.add_to(MEAN, z.double(), label)
-        self.rows[COUNT][self.every, label] = before + z.shape[1]
+        self.rows[COUNT][self.each, label] = before + z.shape[1]
         return before
 
     def add_to(self, name: str, values: Tensor, label: Tensor) -> None:
         """Add values (B, m, width) to the row of a class."""
         total = values[:, 0] if values.shape[1] == 1 else values.sum(1)
-        self.rows[name].index_put_((self.every, label), total, accumulate=True)
+        self.rows[name].index_put_((self.each, label), total, accumulate=True)
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         self._learn_class(x[:, None], y)
@@ -78,10 +72,6 @@ class ClassMeans(Learner):
 
     def _restored(self) -> None:
         self._solved = None
-
-    def means(self) -> Tensor:
-        """(B, classes, width), float64; zero where a copy has not seen the class."""
-        return means_of(self.class_rows())
 
     # --- snapshots --------------------------------------------------------------------------------------------------
 
@@ -131,21 +121,21 @@ class Scatter:
     rank one for each; `total` counts those that wait.
     """
 
-    def __init__(self, state: dict[str, Tensor], copies: int, width: int, device: torch.device, wait: int = 64) -> None:
-        self.state, self.wait = state, wait
+    def __init__(self, state: dict[str, Tensor], copies: int, width: int, device: torch.device) -> None:
+        self.state = state
         state["scatter.sum"] = torch.zeros(copies, width, width, device=device)
-        state["scatter.waiting"] = torch.zeros(copies, wait, width, device=device)
+        state["scatter.waiting"] = torch.zeros(copies, WAIT, width, device=device)
         self.shown = False
 
     def add(self, time: int, v: Tensor) -> None:
         """Take in the vectors (B, m, width) of the examples from number `time` on, from 0."""
         waiting, first = self.state["scatter.waiting"], 0
         while first < v.shape[1]:
-            place = (time + first) % self.wait
-            some = v[:, first : first + self.wait - place]
+            place = (time + first) % WAIT
+            some = v[:, first : first + WAIT - place]
             waiting[:, place : place + some.shape[1]] = some
             first += some.shape[1]
-            if place + some.shape[1] == self.wait:
+            if place + some.shape[1] == WAIT:
                 if self.shown:  # a snapshot has the old sum
                     self.state["scatter.sum"], self.shown = self.state["scatter.sum"].clone(), False
                 self.state["scatter.sum"].baddbmm_(waiting.mT, waiting)
@@ -158,7 +148,7 @@ class Scatter:
     def snapshot(self, time: int) -> ScatterSnapshot:
         """Of one copy, after so many examples."""
         self.shown = True
-        waiting = self.state["scatter.waiting"][0, : time % self.wait].clone()
+        waiting = self.state["scatter.waiting"][0, : time % WAIT].clone()
         return ScatterSnapshot(self.state["scatter.sum"][0], waiting)
 
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-NamedWeights = dict[str, Tensor]
+from kcciol.learners.model import Parameters
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Shape:
     def pieces(self) -> int:
         return math.ceil(self.width / self.chunk)
 
-    def start(self, generator: torch.Generator) -> NamedWeights:
+    def start(self, generator: torch.Generator) -> Parameters:
         """Random weights, zero biases; all but the vectors of the classes, which come with the classes."""
         sizes = {
             "read": (self.hidden, self.chunk),
@@ -56,20 +56,20 @@ def from_chunks(chunks: Tensor, width: int) -> Tensor:
     return chunks.flatten(-2)[..., :width]
 
 
-def encode(weights: NamedWeights, chunks: Tensor) -> tuple[Tensor, Tensor]:
+def encode(weights: Parameters, chunks: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and logarithm of the variance, (..., latent) each, of q(z | chunk)."""
     hidden = _linear(weights, "read", chunks).relu()
     return _linear(weights, "mean", hidden), _linear(weights, "logvar", hidden)
 
 
-def decode(weights: NamedWeights, z: Tensor, classes: Tensor) -> Tensor:
+def decode(weights: Parameters, z: Tensor, classes: Tensor) -> Tensor:
     """Chunks (..., n, pieces, size) of z (..., n, pieces, latent) and the classes' vectors (n, place)."""
     places = classes[:, None] + weights["piece"]
     hidden = _linear(weights, "expand", torch.cat([places.expand(*z.shape[:-1], -1), z], -1)).tanh()
     return _linear(weights, "write", hidden)
 
 
-def _linear(weights: NamedWeights, name: str, x: Tensor) -> Tensor:
+def _linear(weights: Parameters, name: str, x: Tensor) -> Tensor:
     return F.linear(x, weights[name + ".weight"], weights[name + ".bias"])
 
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.config import GradientOrder
-from kcciol.nets.heads import Classifier
+from kcciol.nets.classification import Classifier
 
 Weights = Mapping[str, Tensor]
 

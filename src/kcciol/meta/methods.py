@@ -52,10 +52,12 @@ def _kcciol_o(config: Config) -> Config:
     return replace(config, mask=replace(config.mask, delta=1.0))
 
 
-def _without(config: Config, **zero: bool) -> Config:
-    gamma = 0.0 if zero.get("gamma") else config.phase2.gamma
-    lam = 0.0 if zero.get("lam") else config.phase3.lam
-    return replace(config, phase2=replace(config.phase2, gamma=gamma), phase3=replace(config.phase3, lam=lam))
+def _without_l1(config: Config) -> Config:
+    return replace(config, phase2=replace(config.phase2, gamma=0.0))
+
+
+def _without_constraint(config: Config) -> Config:
+    return replace(config, phase3=replace(config.phase3, lam=0.0))
 
 
 def _one_phase(config: Config) -> Config:
@@ -210,19 +212,19 @@ REPRESENTATIONS: dict[str, Method] = {
     "gamma0": Method(
         "control: no l1 term in phase 2",
         "-",
-        lambda c: _without(c, gamma=True),
+        _without_l1,
         lambda c: _is_online(c) and c.phase2.gamma == 0,
     ),
     "lambda0": Method(
         "control: no constraint in phase 3",
         "-",
-        lambda c: _without(c, lam=True),
+        _without_constraint,
         lambda c: _is_online(c) and c.phase3.lam == 0,
     ),
     "control": Method(
         "neither of the two terms, the same steps",
         "-",
-        lambda c: _without(c, gamma=True, lam=True),
+        lambda c: _without_constraint(_without_l1(c)),
         lambda c: _is_online(c) and c.phase2.gamma == c.phase3.lam == 0,
     ),
 }

@@ -15,7 +15,7 @@ from kcciol.config import MetaConfig, TrajectoryConfig
 from kcciol.engine.ranks import ALONE, Mean
 from kcciol.errors import UserError
 from kcciol.meta.inner import Autograd, TrajectoryLabels, Weights
-from kcciol.nets.heads import Classifier
+from kcciol.nets.classification import Classifier
 
 
 class Supervised(Autograd):

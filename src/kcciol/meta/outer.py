@@ -60,7 +60,7 @@ def meta_gradient(
     first = y.train.numel() if inner.order == "first" else 0  # images before this one do not count: their u is zero
     tape = tape.tail(first)
     gtheta = encoder.backward(theta, tape, u[first:].to(precision))
-    loss, g = mean(loss), mean(_vector(problem, Theta, gtheta, gW))
+    loss, g = mean(loss), mean(problem.pack(gtheta, gW, Theta))
     if not lam:
         return MetaGradient(loss, g, None, None)
     assert mask is not None
@@ -71,14 +71,5 @@ def meta_gradient(
         zdot = torch.cat([zdot.new_zeros(first, zdot.shape[1]), zdot])
     gWdot, udot = inner.hvp(problem.W(v), zdot)
     gthetadot = encoder.tangent_backward(theta, tape, v_theta, udot[first:].to(precision))
-    pull = mean(_vector(problem, Theta, gthetadot, gWdot)).mul_(2 * lam)
+    pull = mean(problem.pack(gthetadot, gWdot, Theta)).mul_(2 * lam)
     return MetaGradient(loss, g + pull, v @ v, pull.norm() / g.norm())
-
-
-def _vector(problem: Classification, like: Tensor, theta: dict[str, Tensor], W: dict[str, Tensor]) -> Tensor:
-    vector = torch.zeros_like(like)
-    for name, view in problem.theta(vector).items():
-        view.copy_(theta[name])
-    for name, view in problem.W(vector).items():
-        view.copy_(W[name])
-    return vector

@@ -17,8 +17,7 @@ from kcciol.engine.checkpoint import Checkpoint
 from kcciol.engine.device import pick_device
 from kcciol.engine.loop import Diverged, run_phases
 from kcciol.engine.ranks import ALONE, Ranks
-from kcciol.engine.run_folder import RunFolder
-from kcciol.engine.tensorboard import require_tensorboard
+from kcciol.engine.run_folder import RunFolder, event_writer
 from kcciol.errors import UserError, require_kind
 from kcciol.meta.mask import get_mask
 from kcciol.meta.step import MetaStep, make_inner
@@ -80,7 +79,7 @@ def train(
     with contextlib.ExitStack() as stack:
 
         def begin() -> tuple[Checkpoint, Tensor, torch.device]:
-            if resume and (folder.path / "config.toml").exists():  # first of all: where it stands must not change
+            if resume and folder.saved():  # first of all: where it stands must not change
                 stack.enter_context(folder.locked())
             return _begin(config, problem, base, folder, resume, start, ranks)
 
@@ -88,6 +87,7 @@ def train(
         if not resume:
             folder.create(config, at)
             stack.enter_context(folder.locked())
+        folder.restore(config)
         folder.remember_root(Path(locate(config.data).root))
         folder.rewind_metrics(at.phase, at.step)
         Theta = ranks.first(Theta).to(device)  # the same on all, to the bit, and not before the folder is ready
@@ -113,14 +113,14 @@ def _begin(
     Sampler(base, config.trajectory)
     make_inner(config, problem, 0.0)
     if config.engine.tensorboard:
-        require_tensorboard()
+        event_writer()  # says at once when it is not there
     if resume and start is not None:
         raise UserError("A run that is resumed goes on where it was: leave --start out.")
     if not config.total_steps and config.representation != "scratch":
         raise UserError("All three phases have 0 steps, so there is nothing to train: give one of them some.")
     if resume:
         at = folder.reopen(config)
-        if at.step:
+        if at.step and folder.checkpoint.exists():  # else it goes on from the end of a phase
             at.require_state(problem.layout, bool(config.phases[at.phase - 1].lam), folder.checkpoint)
         return at, at.vector(problem.layout, folder.checkpoint), device
     Theta, first = problem.init(config.seed), 1  # Algorithm 1, line 1

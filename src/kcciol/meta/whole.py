@@ -59,10 +59,7 @@ def whole_gradient(
             for name, g in zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True):
                 gradient[name] += g
             total = total + loss.detach()
-    vector = torch.zeros_like(Theta)
-    for name, view in problem.layout.views(vector).items():
-        view.copy_(gradient[name])
-    return MetaGradient(mean(total), mean(vector), None, None)
+    return MetaGradient(mean(total), mean(problem.layout.pack(gradient, Theta)), None, None)
 
 
 def _is_gate(name: str) -> bool:

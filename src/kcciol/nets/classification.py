@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from kcciol.config import NetConfig
 from kcciol.errors import UserError
 from kcciol.nets.encoder import ConvEncoder
 from kcciol.nets.gated import GatedEncoder
-from kcciol.nets.heads import Classifier
 from kcciol.nets.layout import Layout
 from kcciol.random import seeded
+
+
+class Classifier:
+    """The shape of g_W, linear or with one hidden layer. Holds no parameters: W is an argument."""
+
+    def __init__(self, features: int, outputs: int, hidden: int = 0) -> None:
+        self.features, self.outputs, self.hidden = features, outputs, hidden
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """W's tensors; `weight` and `bias` are the last layer, whose rows belong to the classes."""
+        last = {"weight": (self.outputs, self.hidden or self.features), "bias": (self.outputs,)}
+        if not self.hidden:
+            return last
+        return {"hidden.weight": (self.hidden, self.features), "hidden.bias": (self.hidden,), **last}
+
+    def init(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Kaiming-normal weights, zero biases."""
+        W = {}
+        for name, shape in self.shapes.items():
+            scale = math.sqrt(2 / shape[1]) if len(shape) > 1 else 0.0
+            W[name] = torch.randn(shape, generator=generator) * scale
+        return W
+
+    def logits(self, W: Mapping[str, Tensor], z: Tensor) -> Tensor:
+        """(..., features) -> (..., outputs)."""
+        if self.hidden:
+            z = F.relu(F.linear(z, W["hidden.weight"], W["hidden.bias"]))
+        return F.linear(z, W["weight"], W["bias"])
 
 
 class Classification:
@@ -32,8 +65,12 @@ class Classification:
     def init(self, seed: int) -> Tensor:
         """Algorithm 1, line 1: a random Theta."""
         generator = seeded(seed)
-        theta, W = self.encoder.init(generator), self.head.init(generator)
-        return self.layout.pack({f"theta.{n}": t for n, t in theta.items()} | {f"W.{n}": t for n, t in W.items()})
+        return self.pack(self.encoder.init(generator), self.head.init(generator))
+
+    def pack(self, theta: Mapping[str, Tensor], W: Mapping[str, Tensor], like: Tensor | None = None) -> Tensor:
+        """A vector like Theta that holds these tensors."""
+        tensors = {f"theta.{n}": t for n, t in theta.items()} | {f"W.{n}": t for n, t in W.items()}
+        return self.layout.pack(tensors, like)
 
     def theta(self, vector: Tensor) -> dict[str, Tensor]:
         """theta's tensors in a vector that begins like Theta (it may end where W begins)."""

@@ -36,9 +36,6 @@ class Layout:
         name = list(self.shapes)[-1]
         return self.offsets[name] + math.ceil(math.prod(self.shapes[name]) / _ALIGN) * _ALIGN
 
-    def zeros(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.zeros(self.length, device=device, dtype=dtype)
-
     def views(self, vector: Tensor, prefix: str = "") -> dict[str, Tensor]:
         """The tensors whose name begins with prefix, as views of the vector, named without the prefix.
 
@@ -56,9 +53,9 @@ class Layout:
                 views[name.removeprefix(prefix)] = view
         return views
 
-    def pack(self, tensors: Mapping[str, Tensor], device: torch.device | str = "cpu") -> Tensor:
-        """A vector that holds these tensors."""
-        vector = self.zeros(device)
+    def pack(self, tensors: Mapping[str, Tensor], like: Tensor | None = None) -> Tensor:
+        """A vector that holds these tensors, of float32 on the CPU unless it is to be like another."""
+        vector = torch.zeros(self.length) if like is None else torch.zeros_like(like)
         for name, view in self.views(vector).items():
             view.copy_(tensors[name])
         return vector

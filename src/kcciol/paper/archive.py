@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kcciol.errors import UserError
-from kcciol.files import read_json, replacing, write_json
+from kcciol.evaluation.results import RESULT
+from kcciol.files import replacing
 from kcciol.paper.plan import RunPlan, cells_of
 from kcciol.paper.store import rename_old_cells, stored_cells
 
@@ -32,7 +33,7 @@ def store(plan: RunPlan, out: Path, every: bool) -> list[Path]:
             value, path = made.read(), target.workspace.runs / made.path.relative_to(plan.workspace.runs)
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists():
-                write_json(path, value)
+                RESULT.write(path, value)
             elif not _same(path, value):
                 left.append(path)
     return left
@@ -40,7 +41,7 @@ def store(plan: RunPlan, out: Path, every: bool) -> list[Path]:
 
 def _same(path: Path, value: dict[str, Any]) -> bool:
     try:
-        return bool(read_json(path) == value)
+        return RESULT.read(path) == value
     except UserError:  # not what was measured here, at any rate
         return False
 

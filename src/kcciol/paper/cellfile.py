@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kcciol.errors import UserError
+from kcciol.evaluation.results import RESULT
 from kcciol.files import LARGEST_TEXT, parse_json
 from kcciol.files.regular import read_regular
 from kcciol.serialization import from_dict, to_dict
@@ -16,9 +17,7 @@ from kcciol.serialization import from_dict, to_dict
 def read_cell(path: Path, *keys: str, rows: Sequence[str] = ()) -> dict[str, Any]:
     """A cell that has a config and these keys; and streams of these numbers of classes."""
     try:
-        found: dict[str, Any] = parse_json(read_regular(path, LARGEST_TEXT), parse_constant=_no_number)
-        if not isinstance(found, dict):
-            raise ValueError("it is no cell")
+        found = RESULT.updated(parse_json(read_regular(path, LARGEST_TEXT), parse_constant=_no_number))
         if missing := {key for key in ("config", "record", "spec", *keys) if found.get(key) is None}:
             raise ValueError(f"it lacks {min(missing)}")
         if not isinstance(found["config"], dict):

@@ -129,7 +129,7 @@ def prune(bench: Bench) -> dict[str, Any]:
 def on_classes(bench: Bench, representation: Representation | None = None) -> dict[str, Any]:
     """Algorithm 4 with Adam at the lengths of the figures."""
     found = bench.algorithm4(bench.evaluations(LENGTHS, "adam"), representation)["classes"]
-    return {n: {**cell["test"], "rate": cell["rate"]["chosen"]} for n, cell in found.items()}
+    return {n: {**cell["test"], "rate": cell["choice"]["settings"]["rate"]} for n, cell in found.items()}
 
 
 def masking(bench: Bench) -> dict[str, Any]:

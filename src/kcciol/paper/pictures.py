@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -112,10 +112,14 @@ def _painter(paint: Callable[[Any, Mapping[str, Mapping[str, Any]]], None], colu
 def _lines(axes: Any, rows: Mapping[str, Mapping[str, Any]]) -> None:
     for column in next(iter(rows.values())):
         cells = [row[column] for row in rows.values()]
-        means, spread = [c["mean"] for c in cells], [c["ci95"] or 0 for c in cells]
-        axes[0].errorbar([int(n) for n in rows], means, yerr=spread, marker="o", capsize=3, label=column)
+        _bars(axes[0], [int(n) for n in rows], cells, column)
     axes[0].set(xlabel="classes", ylabel="accuracy, %", xticks=[int(n) for n in rows])
     axes[0].legend()
+
+
+def _bars(axis: Any, places: Sequence[float], cells: Sequence[Mapping[str, Any]], label: str) -> None:
+    means, spread = [c["mean"] for c in cells], [c["ci95"] or 0 for c in cells]
+    axis.errorbar(places, means, yerr=spread, marker="o", capsize=3, label=label)
 
 
 def _weights(axes: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
@@ -159,8 +163,7 @@ def _masking(axes: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
     by_delta = sorted(((DELTAS[column], result) for column, result in columns.items()), key=lambda pair: pair[0])
     for n in by_delta[0][1]["classes"]:
         cells = [result["classes"][n] for _, result in by_delta]
-        deltas, means, spread = [d for d, _ in by_delta], [c["mean"] for c in cells], [c["ci95"] or 0 for c in cells]
-        axes[0].errorbar(deltas, means, yerr=spread, marker="o", capsize=3, label=f"{n} classes")
+        _bars(axes[0], [delta for delta, _ in by_delta], cells, f"{n} classes")
     axes[0].set(xlabel="delta", ylabel="accuracy, %")
     axes[0].legend()
 

@@ -24,7 +24,7 @@ class Experiment:
     make: Callable[[Workspace, Sequence[int]], None]
     cells: Callable[[Workspace, Sequence[int]], dict[Path, Callable[[], dict[str, Any]]]]
     """Its cells, each with what reads it, and refuses one that was made otherwise."""
-    tables: Callable[[Workspace, Sequence[int]], dict[str, Any]]
+    tables: Callable[[Workspace, Sequence[int]], dict[str, Any]] = lambda workspace, seeds: {}
     ready: Callable[[Workspace], object] = lambda workspace: None
     """Refuse at once what could not be made, such as for lack of data."""
     draw: Callable[[Workspace, Sequence[int]], list[Plot]] | None = None
@@ -32,7 +32,7 @@ class Experiment:
 
 EXPERIMENTS = {
     "sine": Experiment(("table4",), sine.make, sine.cells, sine.tables),
-    "mnist": Experiment(("gan",), gan.make, gan.cells, gan.tables, gan.data_of, gan.draw),
+    "mnist": Experiment(("gan",), gan.make, gan.cells, ready=gan.data_of, draw=gan.draw),
 }
 INCOMPLETE = 3  # exit code: cells are not made yet
 HELPERS = 4  # processes that make the cells of one column's larger tables together
@@ -51,6 +51,10 @@ class RunPlan:
     until: float = field(default=float("inf"))  # by time.monotonic()
     ray: str = ""  # address of a Ray cluster
     gpus: float = 0.0  # of the cluster, for each group
+
+    def columns_of(self, study: Study) -> list[str]:
+        """The columns that are wanted of a study, in its order."""
+        return [column for column in study.columns if not self.columns or column in self.columns]
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,7 @@ def groups(plan: RunPlan, apart: bool = False) -> list[Group]:
     for seed in plan.seeds:
         for name in (name for name in plan.parts if name in STUDIES):
             study, parts = STUDIES[name], plan.parts[name]
-            columns = [c for c in study.columns if not plan.columns or c in plan.columns]
+            columns = plan.columns_of(study)
             order = sorted(columns, key=lambda c: study.longest.index(c) if c in study.longest else len(study.longest))
             limited = tuple(part for part in parts if apart and part in study.only)
             for number in range(1, HELPERS + 1) if limited else ():
@@ -188,7 +192,7 @@ def every_path(plan: RunPlan) -> Iterator[Path]:
         if name in EXPERIMENTS:
             yield from (() if plan.columns else EXPERIMENTS[name].cells(plan.workspace, plan.seeds))
         else:
-            for column in (c for c in STUDIES[name].columns if not plan.columns or c in plan.columns):
+            for column in plan.columns_of(STUDIES[name]):
                 for seed in plan.seeds:
                     yield from (path for path, *_ in cells(plan, STUDIES[name], column, seed))
 

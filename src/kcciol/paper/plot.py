@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kcciol.files import replacing, write_json
+from kcciol.files import replacing
 from kcciol.paper.cellfile import provenance_of, trained_with
+from kcciol.paper.formats import FIGURE
 from kcciol.paper.rehearsal import REHEARSAL, is_rehearsal
 
 
@@ -56,18 +57,20 @@ class Plot:
             "record": {column: results[0]["record"] for column, results in self.results.items()},
             **provenance_of([result for results in self.results.values() for result in results]),
         }
-        if self._picture(path.with_suffix(".png")):
+        if picture(path.with_suffix(".png"), self.size, self.paint):
             figure["image"] = f"{self.name}.png"
-        write_json(path, figure)
+        FIGURE.write(path, figure)
         return path
 
-    def _picture(self, path: Path) -> bool:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            return False
-        figure = Figure(figsize=self.size, layout="constrained", dpi=110)
-        self.paint(figure)
-        with replacing(path) as beside:
-            figure.savefig(beside, format="png", metadata={"Software": None})
-        return True
+
+def picture(path: Path, size: tuple[float, float], paint: Callable[[Any], None], dpi: int = 110) -> bool:
+    """A matplotlib figure of this size as a PNG file; False, and none, without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    figure = Figure(figsize=size, layout="constrained", dpi=dpi)
+    paint(figure)
+    with replacing(path) as beside:
+        figure.savefig(beside, format="png", metadata={"Software": None})
+    return True

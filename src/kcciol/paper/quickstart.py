@@ -20,8 +20,9 @@ from kcciol.engine.run_folder import RunFolder
 from kcciol.errors import visible
 from kcciol.evaluation.measure import measure
 from kcciol.evaluation.metrics import STAR, with_interval
-from kcciol.files import replacing, write_json
+from kcciol.files import write_json
 from kcciol.meta.phases import train
+from kcciol.paper.plot import picture
 from kcciol.serialization import to_dict
 
 
@@ -69,7 +70,7 @@ def run(config: Config, out: Path) -> dict[str, Any]:
         "scratch is the untrained network. "
         f"{seconds['total']:.0f} s in all."
     )
-    if _plot(results, out / "quickstart.png"):
+    if picture(out / "quickstart.png", (6.0, 4.0), lambda figure: _plot(figure, results), dpi=150):
         console.print(visible(f"The plot is {out / 'quickstart.png'}; the representation is {folder.phase(3)}."))
     else:
         more = "pip install 'kcciol[plots]' to have a plot too."
@@ -85,13 +86,8 @@ def _table(config: Config, results: dict[str, Any]) -> Table:
     return table
 
 
-def _plot(results: dict[str, Any], path: Path) -> bool:
-    """Accuracy over classes seen, in the longest trajectories; False without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
-    figure = Figure(figsize=(6, 4), layout="constrained")
+def _plot(figure: Any, results: dict[str, Any]) -> None:
+    """Accuracy over classes seen, in the longest trajectories."""
     axes = figure.subplots()
     for name, by_length in results.items():
         curve = by_length[max(by_length, key=int)]["curve"]
@@ -104,9 +100,6 @@ def _plot(results: dict[str, Any], path: Path) -> bool:
     axes.set_title("Learning new classes one example at a time")
     axes.grid(alpha=0.3)
     axes.legend()
-    with replacing(path) as beside:
-        figure.savefig(beside, format="png", dpi=150)
-    return True
 
 
 def peak_memory_gib() -> float:

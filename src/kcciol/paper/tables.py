@@ -120,11 +120,19 @@ def other_measures(results: list[Result], n: str) -> Result:
 
 def choice(result: Result, n: str) -> Result:
     """What was chosen for so many classes, and how."""
-    if "rate" in result["classes"][n]:
-        found = dict(result["classes"][n]["rate"])
-        found["scores"] = {f"{s['rate']:g}": round(s["score"], 2) for s in found["scores"]}
+    if "algorithm 4" in result["spec"]:  # nothing but its rate was to be chosen, for each length
+        found = result["classes"][n]["choice"]
+        scores = sorted((one["settings"]["rate"], one["score"]) for one in found["scores"])
         few = int(n) > result["config"]["data"]["validation_classes"]
-        return found | {"chosen_on": CHOSEN_ON + (", streams filled up with classes trained on" if few else "")}
+        return {
+            "rule": found["rule"],
+            "chosen": found["settings"]["rate"],
+            "scores": {f"{rate:g}": round(score, 2) for rate, score in scores},
+            "trajectories": found["trajectories"],
+            "at_edge": bool(found["at_edge"]),
+            "classes": found["classes"],
+            "chosen_on": CHOSEN_ON + (", streams filled up with classes trained on" if few else ""),
+        }
     kept = ("rule", "settings", "at_edge", "classes", "trajectories")
     return {k: result["choice"][k] for k in kept} | {"chosen_on": result["chosen_on"]}
 

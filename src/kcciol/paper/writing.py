@@ -9,6 +9,7 @@ from typing import Any
 
 from kcciol.errors import UserError
 from kcciol.files import read_json, write_json
+from kcciol.paper.formats import TABLE
 from kcciol.paper.plan import EXPERIMENTS, STUDIES, RunPlan
 from kcciol.paper.plot import Plot
 from kcciol.paper.rehearsal import is_rehearsal, rehearsed
@@ -49,7 +50,7 @@ def write_tables(plan: RunPlan, out: Path, seconds: float) -> tuple[list[Path], 
             path = out / f"{table}.json"
             new = (rehearsed(values) if plan.workspace.tiny else values) | {"device_seconds": spent}
             if not (why := _why_left(path, "cells", partial(lost, new=new))):
-                write_json(path, new)
+                TABLE.write(path, new)
                 written.append(path)
             elif table in plan.parts[name]:  # of the others there need not be all that there was
                 left.append(why)

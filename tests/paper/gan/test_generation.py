@@ -13,12 +13,11 @@ from torch import Tensor
 from kcciol.config import EngineConfig, PhaseConfig
 from kcciol.data.classset import ClassSet
 from kcciol.errors import UserError
-from kcciol.paper.gan.evaluate import evaluate
+from kcciol.paper.gan.digits import evaluate
 from kcciol.paper.gan.network import Networks
 from kcciol.paper.gan.outer import DigitTrajectories, learn, losses, meta_gradient
 from kcciol.paper.gan.settings import DigitTrajectoryConfig, GanConfig, GenerationConfig
-from kcciol.paper.gan.step import DigitImages, draw
-from kcciol.paper.gan.train import load_digits, train_digits
+from kcciol.paper.gan.train import DigitImages, draw, load_digits, train_digits
 from kcciol.random import keyed, keyed_normal
 
 GAN = GanConfig(noise=3, labels=4, generator=(6, 5), critic=(7, 6))
@@ -213,9 +212,9 @@ def test_novel_classes_are_learned_by_W() -> None:
     nets = Networks(GAN, 16)
     Theta = nets.init(0)
     made = evaluate(nets, Theta, digits(2), [1, 3], seed=5, rate=1e-2, batches=2, batch=3, shown=4)
-    assert [len(images) for images in made.images] == [1, 2]
-    assert made.images[1][0].shape == (4, 16)
-    assert bool((made.images[1][1].abs() <= 1).all())
+    assert [len(images) for images in made] == [1, 2]
+    assert made[1][0].shape == (4, 16)
+    assert bool((made[1][1].abs() <= 1).all())
     still = evaluate(nets, Theta, digits(2), [1, 3], seed=5, rate=0.0, batches=2, batch=3, shown=4)
-    assert torch.equal(still.images[0][0], still.images[1][0])  # nothing was learned or forgotten
-    assert not torch.equal(made.images[0][0], made.images[1][0])
+    assert torch.equal(still[0][0], still[1][0])  # nothing was learned or forgotten
+    assert not torch.equal(made[0][0], made[1][0])

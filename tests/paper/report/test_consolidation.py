@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kcciol.paper.report.pairs import gap, streams
+from kcciol.paper.report.consolidation import gap, streams
 from tests.paper.report.example import cell, printed
 from tests.paper.report.parsed import Node, cells, chips, folder_of, made
 

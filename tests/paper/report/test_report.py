@@ -210,7 +210,7 @@ def test_broken_files_are_named(example: Path, tmp_path: Path, capsys: pytest.Ca
     ("value", "says"),
     [
         ("", "not whole JSON"),
-        ("[1]", "it is not an object"),
+        ("[1]", "it is no table"),
         ("{}", "rows is not an object"),
         ('{"rows": {}}', "has no cell"),
         ('{"rows": {"1": {"a": null}}}', "has no cell"),

@@ -18,8 +18,7 @@ from kcciol.files.tensors import Format, read_tensors, write_tensors
 from kcciol.paper.ensemble.step import MemberStep
 from kcciol.paper.ensemble.train import FORMAT
 from kcciol.paper.sine.network import RegressionNetwork
-from kcciol.paper.sine.step import SineStep
-from kcciol.paper.sine.train import train_sine
+from kcciol.paper.sine.train import SineStep, train_sine
 from tests.paper.sine.test_sine_training import OTHER, TINY
 
 
@@ -83,7 +82,7 @@ def test_training_goes_on_where_members_retreat(tmp_path: Path, monkeypatch: pyt
 
 
 def test_training_ends_where_retreating_does_not_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcciol.paper.ensemble.watch.PATIENCE", 3)
+    monkeypatch.setattr("kcciol.paper.ensemble.step.PATIENCE", 3)
     one, two = (replace(m, retreat=True) for m in (TINY, OTHER))
     diverging(monkeypatch, {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (1, 4)})
     with pytest.raises(UserError, match="diverge in phase 1 near step 4"):

@@ -15,12 +15,11 @@ from kcciol.engine.graph import capture
 from kcciol.kernels import Affine
 from kcciol.paper.ensemble.train import masks
 from kcciol.paper.sine import adjoint, network
+from kcciol.paper.sine.adjoint import Through, inner_loops
 from kcciol.paper.sine.functions import Functions, draw
-from kcciol.paper.sine.learning import Through, inner_loops
 from kcciol.paper.sine.network import RegressionNetwork
 from kcciol.paper.sine.settings import RegressionConfig, SineConfig, WidthConfig
-from kcciol.paper.sine.step import SineStep
-from kcciol.paper.sine.train import train_sine
+from kcciol.paper.sine.train import SineStep, train_sine
 
 pytestmark = pytest.mark.cuda
 

@@ -13,8 +13,8 @@ from torch.func import functional_call
 
 from kcciol.kernels import Affine
 from kcciol.paper.sine import adjoint, network
+from kcciol.paper.sine.adjoint import Loops
 from kcciol.paper.sine.functions import Functions, SineTrajectories, draw
-from kcciol.paper.sine.learning import Loops
 from kcciol.paper.sine.network import RegressionNetwork
 from kcciol.paper.sine.outer import meta_gradient
 from kcciol.paper.sine.settings import SineConfig, WidthConfig

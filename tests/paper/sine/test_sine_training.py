@@ -15,15 +15,14 @@ import torch
 from kcciol.config import EngineConfig, MaskConfig, PhaseConfig
 from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
-from kcciol.paper.ensemble.fork import Fork
+from kcciol.paper.ensemble.settings import Fork
 from kcciol.paper.ensemble.step import clipped
 from kcciol.paper.sine import network
 from kcciol.paper.sine.evaluate import SineErrors, evaluate
 from kcciol.paper.sine.functions import Functions, draw
 from kcciol.paper.sine.network import RegressionNetwork
 from kcciol.paper.sine.settings import RegressionConfig, SineConfig, WidthConfig
-from kcciol.paper.sine.step import SineStep
-from kcciol.paper.sine.train import load_sine, train_sine
+from kcciol.paper.sine.train import SineStep, load_sine, train_sine
 
 TINY = RegressionConfig(
     seed=3,

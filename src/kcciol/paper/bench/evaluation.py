@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
 from kcciol.config import EvaluationConfig, preset
 from kcciol.data import load
@@ -21,6 +20,7 @@ from kcciol.evaluation.protocol import Scenario, choose_settings
 from kcciol.evaluation.stream import draw
 from kcciol.learners.model import Head
 from kcciol.nets.pixels import to_unit
+from kcciol.paper.bench.naive import network
 from kcciol.random import seeded
 from kcciol.serialization import to_dict
 
@@ -64,46 +64,24 @@ def _against_plain_loop(say: Callable[[str], None]) -> dict[str, Any]:
     }
 
 
-class _Net(nn.Module):
-    """The quickstart's network as one would write it."""
-
-    def __init__(self, representation: Representation, outputs: int) -> None:
-        super().__init__()
-        encoder = representation.problem.encoder
-        inputs = encoder.image_shape[0]
-        self.convs = nn.ModuleList()
-        for stride in encoder.strides:
-            self.convs.append(nn.Conv2d(inputs, encoder.channels, 3, stride))
-            inputs = encoder.channels
-        theta = representation.problem.theta(representation.Theta)
-        self.convs.load_state_dict({f"{int(n[4]) - 1}.{n[6:]}": t for n, t in theta.items()})
-        self.convs.requires_grad_(False)
-        self.head = nn.Linear(encoder.features, outputs)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        for conv in self.convs:
-            x = F.relu(conv(x))
-        result: Tensor = self.head(x.permute(0, 2, 3, 1).flatten(1))
-        return result
-
-
 def _plain_loop(representation: Representation, novel: ClassSet) -> float:
     """Algorithm 4 with autograd and torch's Adam, image by image; accuracy in percent on the held-out images."""
     classes = draw(0, "report", len(novel), CLASSES, 1)[0]
-    model = _Net(representation, CLASSES)
-    optimizer = torch.optim.Adam(model.head.parameters(), lr=RATE)
+    problem = representation.problem
+    theta = problem.theta(representation.Theta)
+    W = {"weight": torch.zeros(CLASSES, problem.encoder.features), "bias": torch.zeros(CLASSES)}
+    optimizer = torch.optim.Adam([w.requires_grad_() for w in W.values()], lr=RATE)
     images = to_unit(novel.images[classes], torch.float32)
     for label in range(CLASSES):
         for image in images[label, :15]:
             optimizer.zero_grad()
-            F.cross_entropy(model(image[None]), torch.tensor([label])).backward()  # type: ignore[no-untyped-call]
+            logits = network(problem, theta, W, image[None])
+            F.cross_entropy(logits, torch.tensor([label])).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     right = 0
     with torch.no_grad():
         for label in range(CLASSES):
-            right += int((model(images[label, 15:20]).argmax(1) == label).sum())
+            right += int((network(problem, theta, W, images[label, 15:20]).argmax(1) == label).sum())
     return 100 * right / (5 * CLASSES)
 
 

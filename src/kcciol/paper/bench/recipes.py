@@ -13,15 +13,15 @@ from typing import Any
 
 import torch
 
-from kcciol.config import preset, preset_values
+from kcciol.config import Config, preset, preset_values
 from kcciol.data.classset import ClassSet
 from kcciol.engine.device import pick_device, precision
 from kcciol.engine.graph import capture
 from kcciol.engine.record import record
-from kcciol.paper.bench.step import images_of, step_of
-from kcciol.paper.bench.timing import milliseconds
-from kcciol.paper.ensemble.fork import Fork
-from kcciol.paper.ensemble.settings import MemberConfig
+from kcciol.meta.step import MetaStep
+from kcciol.paper.bench.step import images_of, milliseconds, step_of
+from kcciol.paper.ensemble.settings import Fork, MemberConfig
+from kcciol.paper.ensemble.step import MemberStep
 from kcciol.paper.ensemble.train import masks
 from kcciol.paper.gan.digits import BASE
 from kcciol.paper.gan.train import kind as generation
@@ -44,28 +44,20 @@ def measure(name: str, steps: int, device_name: str, say: Callable[[str], None])
     names = (name,) if name else PRESETS if device.type == "cuda" else ("quickstart",)
     found = {}
     for one in names:
-        config = preset_values(one).get("engine", {}).get("precision", "float32")
-        with precision(config, device):
-            found[one] = _members(one, steps, device) if _together(one) else _classes(one, steps, device)
+        values = preset_values(one)
+        measured = _members if values.get("problem") in PROBLEMS else _classes
+        with precision(values.get("engine", {}).get("precision", "float32"), device):
+            found[one] = measured(one, steps, device)
         phases = ", ".join(f"{ms:.3f}" for ms in found[one]["ms"])
         together = f", {found[one]['members']} trained together" if found[one]["members"] > 1 else ""
         say(f"{one}{together}: {phases} ms a step, phase by phase; {found[one]['recipe_s']:.1f} s in all")
     return {"presets": found, "record": record()}
 
 
-def _together(name: str) -> bool:
-    return preset_values(name).get("problem") in PROBLEMS
-
-
 def _classes(name: str, steps: int, device: torch.device) -> dict[str, Any]:
     config = preset(name)
     base = images_of(config)
-    times = []
-    for number, phase in enumerate(config.phases, 1):
-        if phase.steps:
-            step = step_of(config, base, number, device)
-            times.append(milliseconds(capture(step) if device.type == "cuda" else step, device, steps))
-    return _summary([p.steps for p in config.phases if p.steps], times, [to_dict(config)])
+    return _times([config], lambda number: step_of(config, base, number, device), steps, device)
 
 
 def _members(name: str, steps: int, device: torch.device) -> dict[str, Any]:
@@ -82,16 +74,15 @@ def _members(name: str, steps: int, device: torch.device) -> dict[str, Any]:
         base = ClassSet(noise, torch.full((len(BASE),), 100), tuple(map(str, BASE)))
         kind = generation(base, BASE, device.type)
         members = list(gan.variants(config, SEEDS).values())
-    net, times = kind.net(config), []
-    for number, phase in enumerate(config.phases, 1):
-        if phase.steps:
-            some = [_longer(members[i], number) for i in Fork.of(members, number).firsts]
-            Theta = torch.stack([net.init(m.seed) for m in some]).to(device)
-            mask = masks(net, Theta, some) if any(m.phases[number - 1].lam for m in some) else None
-            step = kind.step(net, some, number, Theta, mask)
-            execute = capture(step) if device.type == "cuda" else step
-            times.append(milliseconds(execute, device, max(1, steps // 10)))
-    return _summary([p.steps for p in config.phases if p.steps], times, [to_dict(m) for m in members])
+    net = kind.net(config)
+
+    def step(number: int) -> MemberStep:
+        some = [_longer(members[i], number) for i in Fork.of(members, number).firsts]
+        Theta = torch.stack([net.init(m.seed) for m in some]).to(device)
+        mask = masks(net, Theta, some) if any(m.phases[number - 1].lam for m in some) else None
+        return kind.step(net, some, number, Theta, mask)
+
+    return _times(members, step, max(1, steps // 10), device)
 
 
 def _longer(config: MemberConfig, number: int) -> MemberConfig:
@@ -100,6 +91,20 @@ def _longer(config: MemberConfig, number: int) -> MemberConfig:
     return dataclasses.replace(config, **changed)
 
 
-def _summary(steps: list[int], times: list[float], members: list[dict[str, Any]]) -> dict[str, Any]:
-    total = sum(count * ms for count, ms in zip(steps, times, strict=True)) / 1000
-    return {"steps": steps, "ms": times, "recipe_s": total, "members": len(members), "config": members[0]}
+def _times(
+    members: Sequence[Config | MemberConfig],
+    step: Callable[[int], MetaStep | MemberStep],
+    repeats: int,
+    device: torch.device,
+) -> dict[str, Any]:
+    """Of a step of each phase that has some, and of all its steps. step: that of a phase, of all members."""
+    steps = {number: phase.steps for number, phase in enumerate(members[0].phases, 1) if phase.steps}
+    made = map(step, steps)
+    times = [milliseconds(capture(one) if device.type == "cuda" else one, device, repeats) for one in made]
+    return {
+        "steps": list(steps.values()),
+        "ms": times,
+        "recipe_s": sum(count * ms for count, ms in zip(steps.values(), times, strict=True)) / 1000,
+        "members": len(members),
+        "config": to_dict(members[0]),
+    }

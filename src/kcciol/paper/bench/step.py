@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,9 +25,9 @@ from kcciol.meta.phases import train
 from kcciol.meta.step import MetaStep
 from kcciol.nets.classification import Classification
 from kcciol.paper.bench.naive import naive_loss
-from kcciol.paper.bench.timing import milliseconds
 from kcciol.serialization import to_dict
 
+ROUNDS = 5  # of timing
 _PASSES = {1: 3, 2: 3, 3: 9}  # products a layer and image: forward, two adjoints; with their tangents in phase 3
 
 
@@ -63,6 +64,26 @@ def measure(name: str, steps: int, device_name: str, say: Callable[[str], None])
     result["times_faster_phase1"] = result["naive_ms"] / result["phase1_ms"]
     say(f"naive, phase 1: {result['naive_ms']:.2f} ms, {result['times_faster_phase1']:.1f} times ours")
     return {**result, "config": to_dict(config), "seed": config.seed, "record": record()}
+
+
+def milliseconds(function: Callable[[], object], device: torch.device, repeats: int) -> float:
+    """Median over rounds of the mean time of one call, after a warm-up."""
+    for _ in range(max(1, repeats // 10)):
+        function()
+    times = []
+    for _ in range(ROUNDS):
+        _wait(device)
+        began = time.perf_counter()
+        for _ in range(repeats):
+            function()
+        _wait(device)
+        times.append((time.perf_counter() - began) * 1e3 / repeats)
+    return statistics.median(times)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _recipe(config: Config, base: ClassSet) -> float:

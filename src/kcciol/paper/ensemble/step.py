@@ -1,9 +1,10 @@
-"""One meta-step of all members, on tensors that stay in place: what it is made of, whatever the problem."""
+"""One meta-step of all members, on tensors that stay in place: what it is made of, whatever the problem, and which
+members learn nothing from such steps any more."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +13,9 @@ from kcciol.engine.graph import TRIALS
 from kcciol.engine.loop import BLOCK
 from kcciol.optim import BETAS, adam_, corrections, with_l1
 from kcciol.paper.ensemble.settings import MemberConfig
+
+PATIENCE = 100  # steps in a row that teach a member nothing, where it retreats; then it is lost
+MUCH = 0.5  # of a phase's steps; if more of them teach nothing, that is said
 
 
 class MemberStep(ABC):
@@ -39,7 +43,8 @@ class MemberStep(ABC):
     def gradient(self, time: Tensor, mask: Tensor | None, lam: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         """The meta-gradient (M, length) at a time, which says what is drawn, and three metrics (M,)."""
 
-    def learns_nothing(self, values: list[Tensor]) -> Tensor:
+    @staticmethod
+    def learns_nothing(values: Sequence[Tensor] | Tensor) -> Tensor:
         """Whether the metrics of a step say that nothing can be learned from where a member stands, (M,)."""
         return ~values[0].isfinite()
 
@@ -89,6 +94,38 @@ class MemberStep(ABC):
         last.copy_(self.Theta)
         self.m.masked_fill_(gone, 0.0)
         return torch.where(gone, 0.0, g)
+
+
+class Watch:
+    """Over the steps of one phase, or of what is left of it. A member that cannot retreat is lost where it once learns
+    nothing for as long as is looked at; one that can has patience."""
+
+    def __init__(self, members: Sequence[MemberConfig], fails: Callable[[Tensor], Tensor]) -> None:
+        """fails: whether metrics (metrics, M) say that a member learns nothing, (M,)."""
+        self.members, self.fails = members, fails
+        self.lost = torch.zeros(len(members), dtype=torch.bool)
+        self.in_row, self.in_vain = torch.zeros(2, len(members), dtype=torch.int64)
+        self.taken = 0
+
+    def see(self, steps: Tensor, last: bool) -> None:
+        """The metrics of some steps more (steps, metrics, M); whether they end the phase."""
+        for values in steps:
+            fails = self.fails(values)
+            self.in_row, self.in_vain = torch.where(fails, self.in_row + 1, 0), self.in_vain + fails
+        self.taken += len(steps)
+        if self.members[0].retreat:
+            self.lost = (self.in_row >= PATIENCE) | ((self.in_vain == self.taken) & last)
+        else:
+            self.lost = self.lost | self.fails(steps.mean(0))
+
+    def sentences(self, phase: int) -> list[str]:
+        """What is to be said at the end of a phase."""
+        shares = (self.in_vain / max(self.taken, 1)).tolist()
+        return [
+            f"of seed {member.seed}, {share:.0%} of the steps of phase {phase} taught nothing: lower its rates."
+            for member, share in zip(self.members, shares, strict=True)
+            if share > MUCH
+        ]
 
 
 def clipped(g: Tensor, most: float) -> Tensor:

@@ -23,14 +23,12 @@ from kcciol.engine.loop import Diverged, run_phases
 from kcciol.engine.record import record
 from kcciol.engine.run_folder import RunFolder, writable
 from kcciol.errors import UserError, quoted
-from kcciol.files import write_json
 from kcciol.files.tensors import Format, Tensors, add_nothing, read_tensors, write_tensors
 from kcciol.meta.mask import get_mask
 from kcciol.nets.layout import Layout
-from kcciol.paper.ensemble.fork import Fork
-from kcciol.paper.ensemble.settings import MemberConfig
-from kcciol.paper.ensemble.step import MemberStep
-from kcciol.paper.ensemble.watch import Fails, Watch
+from kcciol.paper.ensemble.settings import Fork, MemberConfig
+from kcciol.paper.ensemble.step import MemberStep, Watch
+from kcciol.paper.formats import MEMBERS
 from kcciol.serialization import from_dict, to_dict
 
 FORMAT = Format("ensemble", (add_nothing,), early=lambda header: 1 if "members" in header else None, sums_since=2)
@@ -54,7 +52,7 @@ class Kind:
     metrics: tuple[str, ...]
     free: tuple[str, ...] = ()
     """Settings in which members may differ, besides seed, mask and the phases' rates, gamma and lambda."""
-    lost: Fails = lambda members, values: values[0].isnan()
+    lost: Callable[[Tensor], Tensor] = lambda values: values[0].isnan()
     """Whether the metrics (metrics, M) of a step, or their mean over some, say that a member learns nothing, (M,)."""
 
 
@@ -125,7 +123,7 @@ def _begin(kind: Kind, members: Sequence[MemberConfig], folder: RunFolder, resum
         net = kind.net(members[0])
         at = State(1, 0, {"Theta": torch.stack([net.init(m.seed) for m in members])})
         save_state(folder.checkpoint, configs, at)
-        write_json(folder.path / "members.json", {"members": configs, "record": record()})
+        MEMBERS.write(folder.path / "members.json", {"members": configs, "record": record()})
         return at
     found, at = load_state(kind, folder.checkpoint)
     if [_identity(m) for m in found] != [_identity(m) for m in members]:

@@ -13,35 +13,31 @@ import torch
 
 from kcciol.engine.stop import Stopped
 from kcciol.errors import Busy, UserError
-from kcciol.evaluation.measure import with_record
-from kcciol.files import held, write_json
+from kcciol.evaluation.results import RESULT, with_record
+from kcciol.files import held
 from kcciol.paper.plan import EXPERIMENTS, STUDIES, Group, RunPlan, cells
 from kcciol.paper.study import Bench, Cell, Study, trained_seconds
 
 
-class InProcess:
-    """Makes groups here, one after another."""
-
-    apart = False
-
-    def run(self, plan: RunPlan, groups: Sequence[Group]) -> list[str]:
-        failed = []
-        for group in groups:
-            try:
-                make_group(plan, group)
-            except (Stopped, KeyboardInterrupt):
-                raise
-            except UserError as error:
-                print(f"{group}: {error}", file=sys.stderr, flush=True)
-                if not isinstance(error, Busy):  # else it will be there when that process is done
-                    failed.append(str(group))
-            except Exception as error:  # one cell's failure must not cost the others
-                said = f"{group} failed ({reason(error)})"
-                if is_full(error):
-                    raise UserError(f"{said}; what is made is kept.") from None
-                print(f"{said}.", file=sys.stderr, flush=True)
+def make_here(plan: RunPlan, groups: Sequence[Group]) -> list[str]:
+    """Make groups one after another; the names of those that failed."""
+    failed = []
+    for group in groups:
+        try:
+            make_group(plan, group)
+        except Stopped:
+            raise
+        except UserError as error:
+            print(f"{group}: {error}", file=sys.stderr, flush=True)
+            if not isinstance(error, Busy):  # else it will be there when that process is done
                 failed.append(str(group))
-        return failed
+        except Exception as error:  # one cell's failure must not cost the others
+            said = f"{group} failed ({reason(error)})"
+            if is_full(error):
+                raise UserError(f"{said}; what is made is kept.") from None
+            print(f"{said}.", file=sys.stderr, flush=True)
+            failed.append(str(group))
+    return failed
 
 
 def make_group(plan: RunPlan, group: Group) -> None:
@@ -122,6 +118,6 @@ def make_cell(path: Path, bench: Bench, cell: Cell, key: dict[str, str]) -> None
             torch.cuda.empty_cache()  # other processes need it
     seconds = time.monotonic() - clock
     spent = trained_seconds(bench.study, bench.column, bench.seed, bench.workspace)
-    write_json(path, {"cell": key} | result | {"cell_seconds": seconds, "trained_seconds": spent})
+    RESULT.write(path, {"cell": key} | result | {"cell_seconds": seconds, "trained_seconds": spent})
     column = f"{key['column']}, seed {bench.seed}"
     print(f"{key['study']}, {column}, {key['part']}, {key['name']}: {seconds:.1f} s", flush=True)

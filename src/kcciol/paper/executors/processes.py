@@ -14,17 +14,8 @@ from kcciol.paper.plan import INCOMPLETE, Group, RunPlan
 TRAINING = 3  # groups that train at once: one nearly fills a GPU, so more end no sooner, and all are cut in the middle
 
 
-class Processes:
-    """Makes each group in a process of its own, several at once."""
-
-    apart = True
-
-    def run(self, plan: RunPlan, groups: Sequence[Group]) -> list[str]:
-        return share_out(plan, groups)
-
-
-def share_out(plan: RunPlan, groups: Sequence[Group]) -> list[str]:
-    """Start and watch the processes; the names of groups that failed."""
+def make_in_processes(plan: RunPlan, groups: Sequence[Group]) -> list[str]:
+    """Make each group in a process of its own, several at once; the names of groups that failed."""
     waiting = list(groups)
     running: dict[subprocess.Popen[bytes], Group] = {}
     failed: list[Group] = []

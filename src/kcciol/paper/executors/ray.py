@@ -14,12 +14,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kcciol.errors import UserError
-from kcciol.files import replacing
+from kcciol.files import write_text
 from kcciol.paper.executors.processes import command
 from kcciol.paper.plan import INCOMPLETE, Group, RunPlan
 
@@ -28,26 +27,15 @@ JOINING = 60.0  # seconds to become a part of it
 REFUSED = 2  # exit code: what lies there was made with other settings, and is none of this plan's
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """Makes each group as a task of the cluster at an address."""
-
-    address: str
-    gpus: float
-    """That each task asks for."""
-    apart = False
-
-    def run(self, plan: RunPlan, groups: Sequence[Group]) -> list[str]:
-        return make_on_cluster(plan, groups, self.address, self.gpus)
-
-
-def make_on_cluster(plan: RunPlan, groups: Sequence[Group], address: str, gpus: float) -> list[str]:
+def make_on_cluster(plan: RunPlan, groups: Sequence[Group]) -> list[str]:
     """Hand out tasks and keep the cells that come back; the names of groups that failed."""
-    ray = _connect(address)
-    if gpus > float(ray.cluster_resources().get("GPU", 0)):
+    ray = _connect(plan.ray)
+    if plan.gpus > float(ray.cluster_resources().get("GPU", 0)):
         ray.shutdown()
-        raise UserError(f"Each task asks for {gpus:g} GPU, which this cluster does not have: choose another --gpus.")
-    task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=1)(run_group)
+        raise UserError(
+            f"Each task asks for {plan.gpus:g} GPU, which this cluster does not have: choose another --gpus."
+        )
+    task = ray.remote(num_cpus=1, num_gpus=plan.gpus, max_retries=1)(run_group)
     waiting: dict[Any, Group] = {}
     failed: list[str] = []
     try:
@@ -91,8 +79,7 @@ def _keep(runs: Path, made: dict[str, str]) -> None:
     for name, text in made.items():
         path = runs / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as beside:
-            beside.write_text(text, encoding="utf-8")
+        write_text(path, text)
 
 
 def _connect(address: str) -> Any:

@@ -1,4 +1,5 @@
-"""MNIST as a problem of generation: 5, 6 and 7 are novel, and a classifier says what generated images look like.
+"""MNIST as a problem of generation: 5, 6 and 7 are novel, and learned in sequence by W of the generator and of the
+critic; a classifier says what is generated then.
 
 No rate is chosen: every rate of the grid is shown, since with three novel digits there is nothing to choose on.
 """
@@ -17,17 +18,64 @@ from torch import Tensor, nn
 from kcciol.config import DataConfig
 from kcciol.data import load
 from kcciol.data.classset import ClassSet, Splits
+from kcciol.kernels import Affine
 from kcciol.nets.pixels import from_signed, to_signed
-from kcciol.paper.gan.evaluate import evaluate
-from kcciol.paper.gan.network import Networks
+from kcciol.optim import adam_, corrections
+from kcciol.paper.gan.network import LabelledHead, Networks
+from kcciol.paper.gan.outer import step_gradients
+from kcciol.random import keyed, keyed_normal, keyed_uniform
 
 BASE, NOVEL = (0, 1, 2, 3, 4, 8, 9), (5, 6, 7)
 RATES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
+BETAS = 0.5, 0.9  # of Adam, as in training
+_REAL, _LEARN, _SHOW, _BETWEEN = range(10, 14)
 
 
 def digits(root: str) -> Splits:
     """32x32 images of base and novel digits."""
     return load(DataConfig(name="mnist", root=root, size=32, base_classes=0, train_samples=0))
+
+
+def evaluate(
+    nets: Networks,
+    Theta: Tensor,
+    novel: ClassSet,
+    labels: list[int],
+    seed: int,
+    rate: float,
+    batches: int = 25,
+    batch: int = 64,
+    shown: int = 100,
+) -> list[list[Tensor]]:
+    """What one member's Theta (length,) makes: images[i][j] (n, pixels), -1..1, of the j-th class after the i-th was
+    learned. Each class brings `batches` batches of real images, seen once; each is one step of Adam on W of both
+    networks. theta stays as it is."""
+    device, vector = Theta.device, Theta[None]
+    thetas = [nets.theta(vector, name) for name in ("G", "D")]
+    W = [t.clone() for name in ("G", "D") for t in nets.head(vector, name).tensors]
+    moments = [(torch.zeros_like(t), torch.zeros_like(t)) for t in W]
+    steps, made = 0, []
+    for position, label in enumerate(labels):
+        order = keyed_uniform(keyed(torch.tensor(seed), _REAL, position), int(novel.counts[position])).argsort()
+        pixels = to_signed(novel.images[position, order[: batches * batch]].flatten(1))
+        for number, real in enumerate(torch.split(pixels.to(device), batch)):
+            key = keyed(torch.tensor(seed, device=device), _LEARN, position, number)
+            noise = keyed_normal(key, len(real) * nets.gan.noise).view(1, len(real), -1)
+            share = keyed_uniform(keyed(key, _BETWEEN), len(real))[None, :, None]
+            steps += 1
+            label_of = torch.full((1, len(real)), label, device=device)
+            gradients = step_gradients(nets, thetas, W, real[None], noise, label_of, share)
+            for tensor, g, (m, v) in zip(W, gradients, moments, strict=True):
+                adam_(tensor, g, m, v, *corrections(rate, steps, BETAS), BETAS)
+        key = keyed(torch.tensor(seed, device=device), _SHOW)
+        noise = keyed_normal(key, shown * nets.gan.noise).view(1, shown, -1)
+        made.append([_generate(nets, thetas[0], LabelledHead(*W[:3]), noise, j)[0] for j in labels[: position + 1]])
+    return made
+
+
+def _generate(nets: Networks, theta: list[Affine], head: LabelledHead, noise: Tensor, label: int) -> Tensor:
+    labels = torch.full(noise.shape[:2], label, device=noise.device)
+    return nets.apply(theta, head, noise, labels).tanh()
 
 
 def measure(
@@ -41,9 +89,9 @@ def measure(
         made = evaluate(nets, Theta, novel, list(NOVEL), seed, rate, batches=batches)
         right = [
             [float((judge(images).argmax(-1) == NOVEL[j]).double().mean()) for j, images in enumerate(after)]
-            for after in made.images
+            for after in made
         ]
-        shown = torch.stack([images[:8] for images in made.images[-1]])  # (3, 8, pixels)
+        shown = torch.stack([images[:8] for images in made[-1]])  # (3, 8, pixels)
         found["rates"][f"{rate:g}"] = {"right": right, "images": pack(from_signed(shown).view(3, 8, side, side))}
     return found
 

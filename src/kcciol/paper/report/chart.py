@@ -63,8 +63,7 @@ def overlay(grid: CellGrid, columns: Mapping[str, str], digits: int, lower: bool
         points = _points(grid, column, scale)
         drawn.append(_line(points, scale, kind))
         drawn += [_dot(x, scale.y(c.mean), kind, f"{column} {number(c, digits)}") for x, c in points]
-    label = "lines of " + ", ".join(columns)
-    return el("svg", *drawn, viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}", role="img", aria_label=label)
+    return _svg(drawn, "lines of " + ", ".join(columns))
 
 
 def scale_of(grid: CellGrid, columns: Sequence[str], lower: bool) -> Scale | None:
@@ -142,6 +141,10 @@ def _chart(grid: CellGrid, column: str, columns: Sequence[str], scale: Scale, di
     drawn += [_dot(x, scale.y(c.mean), "paper", f"paper {printed(c)}") for x, c in paper]
     drawn += [_dot(x, scale.y(c.mean), "ours", number(c, digits)) for x, c in ours]
     label = f"{column}: " + " and ".join((["ours"] if ours else []) + (["the paper's"] if paper else []))
+    return _svg(drawn, label)
+
+
+def _svg(drawn: list[Html], label: str) -> Html:
     return el("svg", *drawn, viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}", role="img", aria_label=label)
 
 

@@ -1,16 +1,17 @@
-"""What consolidation adds: the method beside its own phases, and beside as many steps without its two terms."""
+"""What consolidation adds: the method beside its own phases, and beside as many steps without its two terms, each two
+columns on the same streams."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kcciol.paper.report.chart import numeric, on_scales, overlay
 from kcciol.paper.report.formatting import counted, digits_of, mean_and_interval, signed
-from kcciol.paper.report.markup import Html, el, join, scrolling
-from kcciol.paper.report.pairs import SEEDS, Gap, gap
-from kcciol.paper.report.read import METHOD, PAPER, CellGrid, ResultTable, TableCell
+from kcciol.paper.report.markup import Html, el, join, line, scrolling_table
+from kcciol.paper.report.read import LARGEST, METHOD, PAPER, CellGrid, ResultTable, TableCell
 
 CONTROL = "control"
 STAGES = {  # columns: what they are called here, and the kind of their lines
@@ -30,6 +31,7 @@ GAPS = {  # differences: the columns they are of
 }
 OTHER_RATES = "*"
 MANY = 8  # columns that leave no room for a chart beside them
+SEEDS = 3  # with fewer, their spread says next to nothing
 SMALL = 0.01  # differences of errors that need more digits
 ABOUT = (
     "Phase 1 is meta-learning alone. Phase 2 goes on with the l1 term, phase 3 with the constraint that holds what is "
@@ -76,25 +78,19 @@ def _panel(table: ResultTable, grid: CellGrid) -> Html:
     gaps = {name: pair for name, pair in GAPS.items() if set(pair) <= set(grid.columns)}
     digits = digits_of(table.every)
     heads = [table.axis or "row", *gaps, *(STAGES[c][0] for c in stages)]
-    rows = [
-        el(
-            "tr",
-            el("th", row, scope="row"),
-            *_gaps(table, cells, gaps.values(), digits),
-            *_means(cells, stages, digits),
-        )
-        for row, cells in grid.rows.items()
-        if METHOD in cells
-    ]
-    names = [el("th", re.sub(r" (?=\d)", "\u00a0", name), scope="col") for name in heads]  # "phase 1" is one word
-    shown = el("table", el("thead", el("tr", *names)), el("tbody", *rows), class_="cells")
+    rows = []
+    for row, cells in grid.rows.items():
+        if METHOD in cells:
+            means = [mean_and_interval(cells[c], digits)[0] if c in cells else "" for c in stages]
+            rows.append(line(row, [*_gaps(table, cells, gaps.values(), digits), *means]))
+    names = [re.sub(r" (?=\d)", "\u00a0", name) for name in heads]  # "phase 1" is one word
     about = f"{table.measure}{on_scales(grid, list(lines), table.lower)}{_seeds(grid)}"
     return el(
         "div",
         el("h3", table.short),
         el("p", about, class_="about"),
         el("div", overlay(grid, lines, digits, table.lower), class_="panel"),
-        scrolling(shown, f"{table.title}, by phase"),
+        scrolling_table(names, rows, "cells", f"{table.title}, by phase"),
         class_="wide" if len(heads) > MANY else None,
     )
 
@@ -107,10 +103,6 @@ def _seeds(grid: CellGrid) -> str:
         return ""
     (count,) = found
     return f" · {counted(count, 'seed')}, ± over {'seeds' if count >= SEEDS else 'streams'}"
-
-
-def _means(cells: dict[str, TableCell], columns: Iterable[str], digits: int) -> list[Html]:
-    return [el("td", mean_and_interval(cells[c], digits)[0] if c in cells else "") for c in columns]
 
 
 def _gaps(table: ResultTable, cells: dict[str, TableCell], pairs: Iterable[tuple[str, str]], digits: int) -> list[Html]:
@@ -137,3 +129,58 @@ def _gap(found: Gap, lower: bool, digits: int, differ: bool) -> Html:
     chip = el("span", signed(found.mean, digits) + half, class_=f"chip {('rival', 'reached', 'missed')[better]}")
     seeds = ", ".join(signed(each, digits) for each in found.by_seed)
     return join([chip, f" {OTHER_RATES}" if differ else "", el("small", seeds, class_="seeds")])
+
+
+# --- two columns on the same streams ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far one column lies above another, on the streams of the seeds that both have."""
+
+    mean: float
+    half: float | None
+    """Of the 95 % interval: over the seeds where there are three, else over the streams; of a single one none."""
+    by_seed: list[float]
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 where it can be told from zero, and all seeds agree; else 0."""
+        sign = 1 if self.mean > 0 else -1
+        told = self.half is not None and abs(self.mean) > self.half
+        return sign if told and all(sign * gap > 0 for gap in self.by_seed) else 0
+
+
+def gap(a: Mapping[str, Any], b: Mapping[str, Any]) -> Gap | None:
+    """a - b, of cells that have `by_trajectory`, the streams of one of their `seeds` after those of another; none where
+    they share no seed.
+
+    >>> two = {"seeds": [0, 1], "by_trajectory": [3.0, 5.0, 9.0, 9.0]}
+    >>> gap(two, {"seeds": [0], "by_trajectory": [1.0, 2.0]}).by_seed
+    [2.5]
+    """
+    import torch
+
+    from kcciol.evaluation.metrics import summarize
+
+    ours, theirs = streams(a), streams(b)
+    seeds = [seed for seed in ours if seed in theirs and len(ours[seed]) == len(theirs[seed])]
+    if not seeds:
+        return None
+    high, low = (torch.tensor([part[s] for s in seeds], dtype=torch.float64) for part in (ours, theirs))
+    each = (high - low).mean(1)
+    found = summarize(each if len(seeds) >= SEEDS else (high - low).flatten())
+    return Gap(float(each.mean()), found.ci95, each.tolist())
+
+
+def streams(cell: Mapping[str, Any]) -> dict[str, list[float]]:
+    """What each seed gave, by its name; nothing where that cannot be told."""
+    seeds, flat = cell.get("seeds"), cell.get("by_trajectory")
+    if not isinstance(seeds, list) or not isinstance(flat, list) or not (seeds and flat) or len(flat) % len(seeds):
+        return {}
+    if cell.get("diverged"):  # runs are missing, and of which seed cannot be told
+        return {}
+    if not all(isinstance(value, int | float) and abs(value) < LARGEST for value in flat):
+        return {}
+    size = len(flat) // len(seeds)
+    return {str(seed): flat[i * size : (i + 1) * size] for i, seed in enumerate(seeds)}

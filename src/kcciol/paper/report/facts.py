@@ -1,14 +1,15 @@
-"""All there is to know about a number: in the box that opens at it, and in a list below its table."""
+"""All there is to know about a number, in the box that opens at it and in a list below its table, and about how a table
+or a figure was measured."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from kcciol.paper.report.formatting import duration, number, printed, signed, size, spoken
-from kcciol.paper.report.glossary import explained
-from kcciol.paper.report.markup import Html, el, join, scrolling
-from kcciol.paper.report.read import PAPER, CellGrid, ResultTable, TableCell, verdict
+from kcciol.paper.report.formatting import duration, first_few, number, printed, signed, size, spoken
+from kcciol.paper.report.markup import Html, el, join, line, scrolling_table
+from kcciol.paper.report.read import PAPER, CellGrid, ResultTable, TableCell, records_in, verdict
 from kcciol.paper.report.view import RIVAL, View, of_column, words_of
 
 FACTS = {  # what is known about a cell, in this order and words; what has no word here comes after, under its own name
@@ -26,6 +27,23 @@ FACTS = {  # what is known about a cell, in this order and words; what has no wo
     "seconds": "time",
 }
 HIDDEN = ("by_trajectory",)  # as many numbers as there are streams
+COLUMNS = {  # of tables alone; representations and learners say themselves what they are
+    "scratch": "all of a random network learns online",
+    "kcciol": "the method, with the settings of our preset",
+    "kcciol-paper": "the method, with the printed settings",
+    "kcciol-phase1": "kcciol where its phase 1 ends",
+    "kcciol-phase2": "kcciol where its phase 2 ends",
+    "kcciol-o": "kcciol, but phase 3 holds all parameters instead of the important half",
+    "kcciol-o-plain": "kcciol-o, but without the l1 term in phase 2",
+    "standard": "a supervised network, all of which learns online",
+    "pretraining": "a supervised network, of which the head learns",
+}
+ENDS = {
+    "-first": "with first-order gradients",
+    "-same": "with the trajectories and steps of kcciol",
+    " + ncm": "with class means as the head; pixels + ncm and untrained + ncm are floors",
+    " + gaussian": "with a Bayesian Gaussian for each class as the head",
+}
 
 
 def facts(table: ResultTable, column: str, cell: TableCell) -> dict[str, str]:
@@ -86,16 +104,31 @@ def every_number(view: View) -> Html:
         paper = grid.rows[row].get(PAPER + column)
         place = ", ".join(name for name in (grid.group, row, column) if name)
         cells = [number(ours, view.digits), _printed(paper) if paper is not None else "", _listed(part, shared)]
-        lines.append(el("tr", el("th", place, scope="row"), *(el("td", c) for c in cells)))
-    heads = [el("th", h, scope="col") for h in (f"{view.table.axis or 'row'}, column", "ours", "paper", "more")]
-    table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="every")
+        lines.append(line(place, cells))
+    heads = (f"{view.table.axis or 'row'}, column", "ours", "paper", "more")
     summary = el("summary", f"Every number with its n, seeds, settings, memory and time ({len(lines)})")
     same = el("p", "All of them: ", _listed(shared, {}), ".") if shared else ""
-    return el("details", summary, same, scrolling(table, "every number")) if own else Html("")
+    return el("details", summary, same, scrolling_table(heads, lines, "every", "every number")) if own else Html("")
 
 
 def _listed(known: dict[str, str], without: dict[str, str]) -> str:
     return "; ".join(f"{key}: {value}" for key, value in known.items() if key not in without)
+
+
+def explained(names: Iterable[str]) -> dict[str, str]:
+    """Words for those of the names that are known, and for how names end.
+
+    >>> explained(["lambda0", "mrcl-same", "what"])["-same"]
+    'with the trajectories and steps of kcciol'
+    """
+    from kcciol.learners import LEARNERS
+    from kcciol.meta.methods import REPRESENTATIONS
+
+    methods = {name: method.what for name, method in REPRESENTATIONS.items()}
+    known = methods | {name: learner.card.what for name, learner in LEARNERS.items()} | COLUMNS
+    every = list(dict.fromkeys(names))
+    found = {name: known[name] for name in every if name in known}
+    return found | {end: words for end, words in ENDS.items() if any(name.endswith(end) for name in every)}
 
 
 def names(table: ResultTable) -> Html:
@@ -117,3 +150,74 @@ def notes(view: View) -> Html:
         for i, (name, text) in enumerate(view.table.notes.items(), 1)
     ]
     return el("div", el("h3", "Notes"), el("ol", *items), class_="notes") if items else Html("")
+
+
+# --- time, commands and settings --------------------------------------------------------------------------------------
+
+
+def how_measured(about: dict[str, Any]) -> Html:
+    """Time and settings: what all columns share once, then what each has of its own."""
+    parts = []
+    trained, spent = (about.get(k) for k in ("training_seconds", "seconds"))
+    if isinstance(trained, dict) or isinstance(spent, dict):
+        parts.append(_times(trained if isinstance(trained, dict) else {}, spent if isinstance(spent, dict) else {}))
+    if calls := _calls(about.get("device_seconds")):
+        parts.append(el("p", f"Calls that wrote it, perhaps with others of its data set: {calls}."))
+    commands = first_few(str(r.get("command")) for r in records_in(about) if r.get("command"))
+    if commands:
+        parts.append(el("p", "Commands: ", el("code", commands)))
+    settings = about.get("settings")
+    if isinstance(settings, dict):
+        parts.append(_settings(settings))
+    return el("details", el("summary", "How it was measured: time and settings"), *parts) if parts else Html("")
+
+
+def _times(trained: dict[str, Any], spent: dict[str, Any]) -> Html:
+    lines = []
+    for column in dict.fromkeys([*trained, *spent]):
+        seconds = list(_numbers(trained.get(column)))
+        each = ", ".join(duration(s) for s in seconds)
+        lines.append(line(column, [each, duration(sum(_numbers(spent[column]))) if column in spent else ""]))
+    heads = ("column", "training, each seed, own steps", "measuring, all cells")
+    return scrolling_table(heads, lines, "every", "time")
+
+
+def _calls(log: Any) -> str:
+    """How long each call took, and how many processes it had."""
+    entries = [entry for entry in log if isinstance(entry, dict)] if isinstance(log, list) else []
+    known = [(e["seconds"], e.get("jobs")) for e in entries if isinstance(e.get("seconds"), int | float)]
+    return "; ".join(f"{duration(s)}{f', --jobs {jobs}' if jobs else ''}" for s, jobs in known)
+
+
+def _numbers(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [x for v in value for x in _numbers(v)]
+    return [float(value)] if isinstance(value, int | float) else []
+
+
+def _settings(settings: dict[str, Any]) -> Html:
+    flat = {column: flatten(value) for column, value in settings.items()}
+    if not all(isinstance(value, dict) for value in settings.values()):
+        return el("pre", "\n".join(f"{k} = {v}" for k, v in flatten(settings).items()))
+    first = next(iter(flat.values()), {})
+    shared = {k: v for k, v in first.items() if all(part.get(k) == v for part in flat.values())}
+    blocks = [("all columns" if len(flat) > 1 else next(iter(flat), ""), shared)]
+    blocks += [(c, {k: v for k, v in part.items() if k not in shared}) for c, part in flat.items()]
+    return join(
+        el("div", el("h4", name), el("pre", "\n".join(f"{k} = {v}" for k, v in values.items())))
+        for name, values in blocks
+        if values
+    )
+
+
+def flatten(value: Any, name: str = "") -> dict[str, str]:
+    """Nested settings as lines.
+
+    >>> flatten({"net": {"channels": 32, "strides": [2, 1]}})
+    {'net.channels': '32', 'net.strides': '2, 1'}
+    """
+    if not isinstance(value, dict):
+        return {name: spoken(value)}
+    return {k: v for key, part in value.items() for k, v in flatten(part, f"{name}.{key}" if name else key).items()}

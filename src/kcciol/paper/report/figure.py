@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kcciol.paper.report.formatting import spoken
-from kcciol.paper.report.markup import Html, el, join, scrolling
+from kcciol.paper.report.markup import Html, join, line, scrolling_table
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
@@ -36,12 +36,8 @@ def numbers(found: dict[str, Any]) -> Html:
     shown: dict[tuple[str, str], str] = {}
     for places in alike:
         shown |= zip(places, even([sides.values[place] for place in places]), strict=True)
-    heads = [el("th", name, scope="col") for name in ("", *sides.columns)]
-    lines = [
-        el("tr", el("th", row, scope="row"), *(el("td", shown[row, c]) for c in sides.columns)) for row in sides.rows
-    ]
-    table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="numbers")
-    return join([_list(sides.alone), scrolling(table, "numbers")])
+    lines = [line(row, [shown[row, c] for c in sides.columns]) for row in sides.rows]
+    return join([_list(sides.alone), scrolling_table(["", *sides.columns], lines, "numbers", "numbers")])
 
 
 def even(values: Sequence[Any]) -> list[str]:
@@ -58,8 +54,8 @@ def even(values: Sequence[Any]) -> list[str]:
 
 
 def _list(found: dict[str, Any]) -> Html:
-    lines = [el("tr", el("th", name, scope="row"), el("td", spoken(value))) for name, value in found.items()]
-    return scrolling(el("table", el("tbody", *lines), class_="numbers"), "numbers") if lines else Html("")
+    lines = [line(name, [spoken(value)]) for name, value in found.items()]
+    return scrolling_table([], lines, "numbers", "numbers") if lines else Html("")
 
 
 def two_sides(found: dict[str, Any]) -> Sides | None:
@@ -69,8 +65,9 @@ def two_sides(found: dict[str, Any]) -> Sides | None:
     ['a', 'b']
     >>> two_sides({"a: x": 1, "b: y": 2})
     """
-    for split in (_at_colon, _at_last_comma):
-        parts = {name: pair for name in found if (pair := split(name)) is not None}
+    at_colon, at_last_comma = [name.partition(": ") for name in found], [name.rpartition(", ") for name in found]
+    for cuts in (at_colon, at_last_comma):
+        parts = {name: (first, second) for name, (first, cut, second) in zip(found, cuts, strict=True) if cut}
         firsts, seconds = (_in_order(pair[i] for pair in parts.values()) for i in (0, 1))
         if min(len(firsts), len(seconds)) < 2 or len(set(parts.values())) < len(firsts) * len(seconds):
             continue
@@ -80,16 +77,6 @@ def two_sides(found: dict[str, Any]) -> Sides | None:
         alone = {name: value for name, value in found.items() if name not in parts}
         return Sides(rows, columns, values, alone, by_row=aside)
     return None
-
-
-def _at_colon(name: str) -> tuple[str, str] | None:
-    first, colon, second = name.partition(": ")
-    return (first, second) if colon else None
-
-
-def _at_last_comma(name: str) -> tuple[str, str] | None:
-    first, comma, second = name.rpartition(", ")
-    return (first, second) if comma else None
 
 
 def _in_order(names: Iterable[str]) -> list[str]:

@@ -1,15 +1,17 @@
-"""Numbers and settings as a reader wants to see them."""
+"""Numbers and settings as a reader wants to see them, and marks behind a number that says less than it seems to."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from kcciol.paper.report.read import TableCell
+from kcciol.paper.report.read import ResultTable, TableCell
 
 MINUS = "−"
 MANY = 12  # longer lists are counted, not shown
+FEW = 5  # names of a longer list
+EDGE = "†"
 FINEST = 8  # digits after the point, at most
 
 
@@ -128,8 +130,51 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def first_few(names: Iterable[str], most: int = 5) -> str:
+def first_few(names: Iterable[str]) -> str:
     """The first few of several names, each once."""
     each = list(dict.fromkeys(names))
-    more = f" and {len(each) - most} more" if len(each) > most else ""
-    return ", ".join(each[:most]) + more
+    more = f" and {len(each) - FEW} more" if len(each) > FEW else ""
+    return ", ".join(each[:FEW]) + more
+
+
+# --- marks ------------------------------------------------------------------------------------------------------------
+
+
+def _apart(cell: TableCell) -> bool:
+    """Whether the seeds' means lie further apart than the interval reaches: another seed may give what is not in it."""
+    means = cell.about.get("by_seed")
+    if cell.ci95 is None or not isinstance(means, list) or len(means) < 2:
+        return False
+    return all(isinstance(m, int | float) for m in means) and max(means) - min(means) > 2 * cell.ci95
+
+
+def at_edge(cell: TableCell) -> bool:
+    """Whether something was chosen at the end of its grid: beyond it may lie a better one."""
+    choice = cell.about.get("choice")
+    return any(isinstance(c, dict) and bool(c.get("at_edge")) for c in (choice if isinstance(choice, list) else []))
+
+
+CELL_MARKS: dict[str, tuple[str, Callable[[TableCell], bool]]] = {
+    "*": (
+        "the interval is of so many images (`ci95_of_images`): its trajectories hold the same ones",
+        lambda cell: cell.about.get("ci95_of_images") is not None,
+    ),
+    "↕": ("what the seeds gave lies further apart than the interval", _apart),
+    EDGE: ("a setting was chosen at the end of its grid", at_edge),
+    "‡": (
+        "its cells are not kept, or `kcciol reproduce` did not make them as they are: provenance says which",
+        lambda cell: bool(cell.about.get("provenance")),
+    ),
+}
+
+
+def marks_of(cell: TableCell) -> list[tuple[str, str]]:
+    """The marks of a number, each with what it means."""
+    return [(mark, meaning) for mark, (meaning, holds) in CELL_MARKS.items() if holds(cell)]
+
+
+def used_marks(table: ResultTable) -> str:
+    """What the marks behind numbers mean, those that there are."""
+    own = [cell for grid in table.grids for *_, cell in grid.own()]
+    used = [f"{mark} {words}" for mark, (words, holds) in CELL_MARKS.items() if any(map(holds, own))]
+    return "; ".join(used)

@@ -21,9 +21,18 @@ def el(name: str, *children: str, **attributes: str | bool | None) -> Html:
     return Html(f"<{name}{head}>{join(children)}</{name}>")
 
 
-def scrolling(table: Html, label: str) -> Html:
-    """A table in a box of its own, which scrolls, by the keyboard too, when it is wider than the page."""
-    return el("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
+def scrolling_table(heads: Iterable[str], lines: Iterable[Html], kind: str, label: str) -> Html:
+    """A table, perhaps without heads, in a box which scrolls, by the keyboard too, when it is wider than the page.
+    Heads are words, or elements already."""
+    cells = [head if isinstance(head, Html) else el("th", head, scope="col") for head in heads]
+    shown = el("table", el("thead", el("tr", *cells)) if cells else Html(""), el("tbody", *lines), class_=kind)
+    return el("div", shown, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
+def line(name: str, cells: Iterable[str]) -> Html:
+    """A line of a table: its name, and its cells, which are words, or elements already."""
+    elements = (cell if isinstance(cell, Html) else el("td", cell) for cell in cells)
+    return el("tr", el("th", name, scope="row"), *elements)
 
 
 def join(children: Iterable[str], between: str = "") -> Html:

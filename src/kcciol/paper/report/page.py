@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 from kcciol.paper.report import consolidation
-from kcciol.paper.report.details import flatten, how_measured
+from kcciol.paper.report.facts import flatten, how_measured
 from kcciol.paper.report.figure import numbers
 from kcciol.paper.report.formatting import first_few
 from kcciol.paper.report.markup import Html, el, join
@@ -227,7 +227,9 @@ def _other(other: Other, room: _Room) -> Html:
     link = room.embed(other.name, other.text, "application/json")
     parts: list[Html] = []
     if link:
-        parts.append(el("p", el("a", f"save {other.name}", href=link, download=other.name), " ", _bytes(other)))
+        parts.append(
+            el("p", el("a", f"save {other.name}", href=link, download=other.name), f" ({len(other.text) / 1e3:.1f} kB)")
+        )
     plain = {k: v for k, v in value.items() if isinstance(v, int | float | str) and k not in ("seed", "title")}
     for name, part in (("numbers", plain), ("config", value.get("config")), ("record", value.get("record"))):
         if part:
@@ -235,7 +237,3 @@ def _other(other: Other, room: _Room) -> Html:
     title = value.get("title")
     summary = join([el("code", other.name), f" {title}" if isinstance(title, str) else ""])
     return el("details", el("summary", summary), *parts)
-
-
-def _bytes(other: Other) -> str:
-    return f"({len(other.text) / 1e3:.1f} kB)"

@@ -29,6 +29,7 @@ from typing import Any, Literal
 from kcciol.errors import UserError
 from kcciol.files import LARGEST_TEXT, parse_json, read_json
 from kcciol.files.regular import read_regular
+from kcciol.paper.formats import FIGURE, TABLE
 
 PAPER = "paper: "
 METHOD = "kcciol"  # the column of the paper's method
@@ -187,8 +188,8 @@ def read(folder: Path) -> Results:
 def read_table(path: Path) -> ResultTable:
     """One table."""
     try:
-        return _table(path.stem, read_json(path))
-    except Unfit as error:
+        return _table(path.stem, TABLE.updated(read_json(path)))
+    except (Unfit, ValueError) as error:
         raise UserError(f"{path} cannot be shown: {error}.") from None
 
 
@@ -220,12 +221,18 @@ def _take(path: Path, figure: bool, found: Results) -> None:
         raise Unfit(f"it cannot be read ({error.strerror or error})") from None
     except ValueError as error:
         raise Unfit(f"it is not whole JSON ({error})") from None
+    table = path.stem.startswith("table") or path.stem == "heads"
+    if not figure and not table:
+        found.others.append(Other(path.name, value, text))
+        return
+    try:
+        value = (FIGURE if figure else TABLE).updated(value)
+    except ValueError as error:
+        raise Unfit(str(error)) from None
     if figure:
         found.figures.append(_figure(path, value, found.warnings))
-    elif path.stem.startswith("table") or path.stem == "heads":
-        found.tables.append(_table(path.stem, value))
     else:
-        found.others.append(Other(path.name, value, text))
+        found.tables.append(_table(path.stem, value))
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from typing import Any
 from kcciol.errors import UserError
 from kcciol.files import replacing, require_file
 from kcciol.paper.report.chart import by_powers, numeric, spread_out
-from kcciol.paper.report.footnotes import EDGE, at_edge
-from kcciol.paper.report.formatting import digits_of, number, printed
-from kcciol.paper.report.read import METHOD, PAPER, CellGrid, Results, ResultTable, TableCell
+from kcciol.paper.report.formatting import EDGE, at_edge, digits_of, number, printed
+from kcciol.paper.report.read import METHOD, PAPER, CellGrid, Results, ResultTable
+from kcciol.paper.report.view import of_column
 
 PICTURES = (".png", ".svg")  # formats
 BESIDE = ("kcciol-paper", "kcciol-phase1", "control")
@@ -46,7 +46,7 @@ def markdown(results: Results) -> str:
         both = [n for n, row in grid.rows.items() if {METHOD, PAPER + METHOD} <= set(row)]
         for n in dict.fromkeys((both[0], both[len(both) // 2], both[-1])):
             row = grid.rows[n]
-            cells = [number(row[c], digits) + _edge(row[c]) if c in row else "" for c in columns]
+            cells = [number(row[c], digits) + (EDGE if at_edge(row[c]) else "") if c in row else "" for c in columns]
             what = ", ".join(filter(None, (table.short, table.measure))) if n == both[0] else ""
             place = f"{table.axis}: {n}" if table.axis else n
             words = [_safe(what), _safe(place), printed(row[PAPER + METHOD]), *cells]
@@ -55,10 +55,6 @@ def markdown(results: Results) -> str:
     note = f"; trained representations of `{METHOD}`: {seeds}" if seeds else ""
     edge = f"; {EDGE} its rate was chosen at the end of the grid" if any(EDGE in line for line in lines) else ""
     return "\n".join([*lines, "", _safe(f"(± is the 95 % interval over streams{note}{edge}.)")])
-
-
-def _edge(cell: TableCell) -> str:
-    return EDGE if at_edge(cell) else ""
 
 
 def picture(results: Results, out: Path) -> None:
@@ -150,6 +146,5 @@ def _safe(text: str) -> str:
 
 def _seeds(table: ResultTable) -> int:
     """How many trained representations the method's numbers are of, where the file says so."""
-    seeds = table.about.get("seeds")
-    known = seeds.get(METHOD) if isinstance(seeds, dict) else seeds
+    known = of_column(table, "seeds", METHOD)
     return len(known) if isinstance(known, list) else 0

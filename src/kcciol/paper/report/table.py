@@ -6,17 +6,9 @@ import math
 from collections.abc import Sequence
 
 from kcciol.paper.report.chart import charts, numeric, on_scales
-from kcciol.paper.report.details import how_measured
-from kcciol.paper.report.facts import box, every_number, names, notes
-from kcciol.paper.report.footnotes import marks_of, used_marks
-from kcciol.paper.report.formatting import (
-    counted,
-    fixed,
-    mean_and_interval,
-    printed,
-    signed,
-)
-from kcciol.paper.report.markup import Html, el, scrolling
+from kcciol.paper.report.facts import box, every_number, how_measured, names, notes
+from kcciol.paper.report.formatting import counted, fixed, marks_of, mean_and_interval, printed, signed, used_marks
+from kcciol.paper.report.markup import Html, el, line, scrolling_table
 from kcciol.paper.report.read import PAPER, CellGrid, ResultTable, verdict
 from kcciol.paper.report.view import MARKS, RIVAL, View, heading, tally, words_of
 
@@ -105,14 +97,12 @@ def _matrix(view: View, grid: CellGrid, columns: Sequence[str], rows: Sequence[s
         for second in rows if aside else columns:
             row, column = (second, first) if aside else (first, second)
             cells.append(_cell(view, grid, row, column))
-        lines.append(el("tr", el("th", view.label(first), scope="row"), *cells))
+        lines.append(line(view.label(first), cells))
     axis = view.table.axis or "row"
     corner = el("th", f"column, by {axis}" if aside else axis, scope="col", class_="corner")
     heads = [el("th", view.label(name), scope="col") for name in (rows if aside else columns)]
-    many = " many" if len(heads) > MANY else ""
-    table = el("table", el("thead", el("tr", corner, *heads)), el("tbody", *lines), class_=f"cells{many}")
-    name = " ".join([heading(view.table.name), grid.group]).strip()
-    return scrolling(table, name)
+    kind = "cells many" if len(heads) > MANY else "cells"
+    return scrolling_table([corner, *heads], lines, kind, " ".join([heading(view.table.name), grid.group]).strip())
 
 
 def _cell(view: View, grid: CellGrid, row: str, column: str) -> Html:
@@ -162,19 +152,11 @@ def _learned(view: View) -> Html:
         known = [(row, c, cell.about.get(LEARNED)) for row, c, cell in grid.own()]
         found = {(row, c): float(v) for row, c, v in known if isinstance(v, int | float)}
         rows, columns = (list(dict.fromkeys(pair[i] for pair in found)) for i in (0, 1))
-        heads = [el("th", name, scope="col") for name in (f"column, by {view.table.axis or 'row'}", *rows)]
-        lines = [
-            el("tr", el("th", c, scope="row"), *(el("td", _shown(found.get((row, c)), view.digits)) for row in rows))
-            for c in columns
-        ]
+        heads = [f"column, by {view.table.axis or 'row'}", *rows]
+        shown = {place: fixed(value, view.digits) for place, value in found.items()}
+        lines = [line(column, [shown.get((row, column), "") for row in rows]) for column in columns]
         if found:
             tables += [el("h4", grid.group)] if grid.group else []
-            table = el("table", el("thead", el("tr", *heads)), el("tbody", *lines), class_="cells")
-            tables.append(scrolling(table, "images learned"))
-    return (
-        el("details", el("summary", "The same on the images that were learned from"), *tables) if tables else Html("")
-    )
-
-
-def _shown(value: float | None, digits: int) -> str:
-    return "" if value is None else fixed(value, digits)
+            tables.append(scrolling_table(heads, lines, "cells", "images learned"))
+    summary = el("summary", "The same on the images that were learned from")
+    return el("details", summary, *tables) if tables else Html("")

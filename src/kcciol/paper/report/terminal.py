@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kcciol.paper.report.footnotes import marks_of, used_marks
-from kcciol.paper.report.formatting import digits_of, number, printed
+from kcciol.paper.report.formatting import digits_of, marks_of, number, printed, used_marks
 from kcciol.paper.report.read import PAPER, CellGrid, ResultTable
 
 

@@ -1,4 +1,4 @@
-"""The inner loop with a derivative, which is taken by running it backwards.
+"""The inner loop with a derivative, which is taken by running it backwards; and which implementation of it runs where.
 
 Under autograd `network.learn` keeps every W on the way. But a step of SGD can be undone: W before it is W after it plus
 the rate times the gradient, which is made of what the step computed at its few examples. Only that is kept; on the way
@@ -16,8 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kcciol.kernels import Affine
-from kcciol.paper.sine.network import activations, gradients, stack
+from kcciol.kernels import Affine, have_triton
+from kcciol.paper.sine import network
+from kcciol.paper.sine.network import Learn, activations, gradients, stack
+
+Through = Callable[[Sequence[Affine], Tensor, Tensor, Tensor, int, Tensor], list[Affine]]
 
 
 @dataclass(frozen=True)
@@ -159,3 +162,42 @@ def step_back(
 
 
 PLAIN = Way(_there, _back)
+
+
+# --- which of them runs where -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Loops:
+    """The inner loop: from W, z, y and alpha to what is learned."""
+
+    learn: Learn
+    """Without derivatives."""
+    through: Through
+    """With a derivative, at several moments."""
+
+
+PLAIN_LOOPS = Loops(network.learn, learn)
+
+
+def inner_loops(device: torch.device, exact: bool) -> Loops:
+    """The kernels where they can run, else the plain loops. exact: products in float32 on a GPU, else their operands
+    are rounded to TF32."""
+    if device.type != "cuda" or not have_triton():
+        return PLAIN_LOOPS
+    from kcciol.kernels import regression_back_triton, regression_triton
+
+    way = Way(
+        lambda W, z, y, alpha, times: regression_triton.learn_and_keep(W, z, y, alpha, times, exact),
+        lambda stages, adjoints, z, alpha, kept: regression_back_triton.back(adjoints, z, alpha, kept, exact),
+    )
+
+    def by_kernel(W: Sequence[Affine], z: Tensor, y: Tensor, alpha: Tensor) -> list[Affine]:
+        if not regression_triton.fits(W, y):
+            return network.learn(W, z, y, alpha)
+        return regression_triton.learn(W, z, y, alpha, exact)
+
+    def through(W: Sequence[Affine], z: Tensor, y: Tensor, alpha: Tensor, times: int, lost: Tensor) -> list[Affine]:
+        return learn(W, z, y, alpha, times, lost, way if regression_triton.fits(W, y) else None)
+
+    return Loops(by_kernel, through)

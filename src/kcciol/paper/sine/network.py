@@ -65,16 +65,11 @@ def represent(theta: Sequence[Affine], x: Tensor) -> Tensor:
 
 def predict(W: Sequence[Affine], z: Tensor) -> Tensor:
     """Answers (B, n) to features (B, n, d)."""
-    return answers(W, z)[..., 0]
-
-
-def answers(W: Sequence[Affine], z: Tensor) -> Tensor:
-    """The same of all outputs, (B, n, outputs)."""
-    return activations(W, z)[-1]
+    return activations(W, z)[-1][..., 0]
 
 
 def activations(W: Sequence[Affine], z: Tensor) -> list[Tensor]:
-    """The inputs of all layers, and the answers."""
+    """The inputs of all layers, and the answers (B, n, outputs)."""
     found = [z]
     for i, (weight, bias) in enumerate(W):
         a = torch.baddbmm(bias[:, None], found[-1], weight.mT)

@@ -12,9 +12,8 @@ from kcciol.config import GradientOrder
 from kcciol.kernels import Affine
 from kcciol.paper.ensemble.step import with_constraint
 from kcciol.paper.sine import network
-from kcciol.paper.sine.adjoint import all_finite
+from kcciol.paper.sine.adjoint import PLAIN_LOOPS, Loops, all_finite
 from kcciol.paper.sine.functions import SineTrajectories
-from kcciol.paper.sine.learning import PLAIN, Loops
 from kcciol.paper.sine.network import RegressionNetwork
 
 
@@ -37,7 +36,7 @@ def meta_gradient(
     mask: Tensor | None = None,
     lam: Tensor | None = None,
     constraint: GradientOrder = "first",
-    loops: Loops = PLAIN,
+    loops: Loops = PLAIN_LOOPS,
     shares: Tensor | None = None,
 ) -> SineGradient:
     """The gradient in Theta (M, length) of the error on tau_val after W has learned tau_tr at rates alpha (M,).

@@ -68,7 +68,7 @@ def fit(
         with torch.enable_grad():
             leaf = Theta.detach().requires_grad_()
             features = network.represent(wide.layers(leaf, "theta"), x)
-            answers = network.answers(wide.layers(leaf, "W"), features)
+            answers = network.activations(wide.layers(leaf, "W"), features)[-1]
             answer = answers.gather(2, (function // config.slots)[..., None])[..., 0]
             loss = (answer - y).square().mean(1) + _penalty(features, wanted)
             (g,) = torch.autograd.grad(loss.sum(), leaf)

@@ -63,8 +63,7 @@ class RegressionConfig(MemberConfig):
     constraint: Literal["same", "first"] = "same"
     """The order of the gradient that phase 3 holds. With order exact, same is slow: autograd goes through twice."""
     loss: Literal["end", "every"] = "end"
-    """Which error is the meta-loss: on all functions after the last one, or the mean of the errors on those seen so far
-    after each one."""
+    """The meta-loss is the error on all functions after the last one, or after every one on those seen so far."""
     decay: float = 0.3
     """In phase 1 beta is multiplied by this at each of the milestones."""
     milestones: tuple[int, ...] = (1500, 2500, 3500)

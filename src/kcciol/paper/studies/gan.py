@@ -20,7 +20,7 @@ from kcciol.data.classset import Splits
 from kcciol.engine.device import pick_device
 from kcciol.engine.record import record
 from kcciol.errors import UserError
-from kcciol.files import read_json, write_json
+from kcciol.evaluation.results import RESULT
 from kcciol.paper.cellfile import refuse_other
 from kcciol.paper.gan.digits import BASE, NOVEL, RATES, classifier, digits, measure, unpack
 from kcciol.paper.gan.network import Networks
@@ -117,13 +117,8 @@ def make(workspace: Workspace, seeds: Sequence[int]) -> None:
             result |= {"cell": key_of(column), REAL: real, "spec": how}
             result |= {"config": to_dict(members[one]), "record": record()}
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, result)
+            RESULT.write(path, result)
             print(f"gan, {column}, seed {seed}", flush=True)
-
-
-def tables(workspace: Workspace, seeds: Sequence[int]) -> dict[str, Any]:
-    """There is no table of it in the paper."""
-    return {}
 
 
 def draw(workspace: Workspace, seeds: Sequence[int]) -> list[Plot]:
@@ -132,7 +127,7 @@ def draw(workspace: Workspace, seeds: Sequence[int]) -> list[Plot]:
     for column in COLUMNS:
         for seed in seeds:
             if path_of(workspace, column, seed).exists():
-                found.setdefault(column, []).append(read_json(path_of(workspace, column, seed)))
+                found.setdefault(column, []).append(RESULT.read(path_of(workspace, column, seed)))
     if not found:
         return []
     real = [r[REAL] for results in found.values() for r in results]

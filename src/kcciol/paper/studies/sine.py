@@ -16,11 +16,11 @@ from kcciol.config import EngineConfig, GradientOrder
 from kcciol.engine.device import pick_device
 from kcciol.engine.record import record
 from kcciol.evaluation.metrics import summarize
-from kcciol.files import read_json, write_json
+from kcciol.evaluation.results import RESULT
 from kcciol.paper.cellfile import provenance_of, refuse_other, trained_with
 from kcciol.paper.presets import regression_preset
+from kcciol.paper.sine.adjoint import inner_loops
 from kcciol.paper.sine.evaluate import evaluate
-from kcciol.paper.sine.learning import inner_loops
 from kcciol.paper.sine.network import RegressionNetwork
 from kcciol.paper.sine.pretrain import pretrain
 from kcciol.paper.sine.settings import RegressionConfig, SineConfig, WidthConfig
@@ -232,7 +232,7 @@ def measure(workspace: Workspace, column: str, config: RegressionConfig, Theta: 
         "cell_seconds": time.monotonic() - began,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, result)
+    RESULT.write(path, result)
     print(f"sine, {column}, seed {config.seed}: {result['cell_seconds']:.1f} s", flush=True)
 
 
@@ -250,7 +250,7 @@ def tables(workspace: Workspace, seeds: Sequence[int]) -> dict[str, Any]:
     for column in (*SUPERVISED, *COLUMNS):
         for seed in seeds:
             if path_of(workspace, column, seed).exists():
-                found.setdefault(column, []).append(read_json(path_of(workspace, column, seed)))
+                found.setdefault(column, []).append(RESULT.read(path_of(workspace, column, seed)))
     if not found:
         return {}
     printed = paper()["table4"]

@@ -1,0 +1,228 @@
+"""One stream, labels that need not be known: `learn_one`, `predict_one`, and a file that goes on tomorrow."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import math
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from kcciol.encoders import Encoder
+from kcciol.errors import UserError, quoted
+from kcciol.files.tensors import read_tensors
+from kcciol.learner.inputs import example_of, examples_of, identity_of, label_of, labels_of, width_of
+from kcciol.learner.saving import FORMAT, MOST_EXTRA, path_of, restore, settings_in, write
+from kcciol.learners import learner_type
+from kcciol.learners.base import Settings
+from kcciol.learners.model import Head
+from kcciol.learners.snapshot import NO_CLASS, Snapshot
+from kcciol.serialization import from_dict
+
+DIVERGED = "The learner has diverged, so it knows nothing any more: start anew with a lower rate."
+
+Answer = TypeVar("Answer")
+
+
+class OnlineLearner:
+    """A learner on feature vectors, with labels that need not be known beforehand: text, whole numbers, other finite
+    numbers, True, False and None. As in a dictionary, 1, 1.0 and True are one label.
+
+    Any number of threads may use it at once. Those that learn, end a task or save take turns. Closed-form learners and
+    `online` answer from a snapshot of what is known, which no later example changes, and so wait for nobody (but the
+    first question after a start); with the others, whoever asks takes a turn too.
+
+    >>> learner = OnlineLearner("ncm", width=2)
+    >>> learner.learn_one([0.0, 1.0], "cat").learn_one([1.0, 0.0], 7).predict_one([0.1, 0.8])
+    'cat'
+    """
+
+    def __init__(
+        self,
+        name: str,
+        width: int | None = None,
+        settings: Settings | Mapping[str, Any] | None = None,
+        seed: int = 0,
+        encoder: Encoder | str | None = None,
+    ) -> None:
+        """settings: the learner's own, or a dictionary like {"rate": 0.1}; what is not in it keeps its default.
+        encoder: what makes the features, or its identity, to be remembered with them; the width may be left out where
+        an encoder says it."""
+        width = width_of(width, encoder)
+        if isinstance(seed, np.integer):
+            seed = int(seed)
+        if type(seed) is not int or not 0 <= seed < 2**63:
+            raise UserError(f"seed is {seed!r}, but must be a whole number of 0 or more (and below 2^63).")
+        method = learner_type(name)
+        self.name, self.width, self.seed = name, width, seed
+        self.encoder = identity_of(encoder, width)
+        if settings is not None and not isinstance(settings, (Mapping, Settings)):
+            raise UserError(f"settings is {settings!r}, but must be a dictionary like {{'rate': 0.1}}.")
+        if settings is None or isinstance(settings, Mapping):
+            settings = from_dict(method.settings_type, settings or {}, name)
+        self.settings: Settings = settings
+        if not isinstance(self.settings, method.settings_type):
+            raise UserError(
+                f"These are settings of another learner than {name!r}: use {method.settings_type.__name__}."
+            )
+        try:
+            self.learner = method(Head(width), self.settings, (seed,))
+        except (MemoryError, RuntimeError) as error:
+            raise UserError(f"A learner {name!r} of {width} features cannot be made here ({error}).") from None
+        self._labels: list[Hashable] = []  # in the order in which they came; nothing in it ever moves
+        self._number: dict[Hashable, int] = {}
+        self._turn = threading.RLock()  # of whoever changes something
+        self._known: Snapshot | None = None  # made when somebody first asks
+
+    @property
+    def classes_(self) -> tuple[Hashable, ...]:
+        """The labels known by now, in the order in which they came."""
+        return tuple(self._labels)
+
+    def __repr__(self) -> str:
+        made = f", features of {quoted(self.encoder)}" if self.encoder else ""
+        return f"<OnlineLearner {self.name!r}: {len(self._labels)} classes, {self.width} features{made}>"
+
+    def learn_one(self, x: ArrayLike | Tensor, label: Hashable) -> OnlineLearner:
+        """Learn one example (width,) or (1, width), of a class known or new."""
+        example, label = example_of(x, self.width), label_of(label)
+        with self._learning():
+            self.learner.learn(example, np.array([self._number.get(label, len(self._labels))]))
+            self._name(label)
+        return self
+
+    def learn_many(self, xs: ArrayLike | Tensor | Sequence[Any], labels: Iterable[Hashable]) -> OnlineLearner:
+        """Learn examples (n, width) in their order, or none if one of them is bad. The result is that of `learn_one` on
+        each, but for rounding; several of one class in a row are learned together, which is quicker with most."""
+        checked, examples = labels_of(labels), examples_of(xs, self.width)
+        if len(examples) != len(checked):
+            raise UserError(f"There are {len(examples)} examples, but {len(checked)} labels.")
+        first = 0
+        with self._learning():
+            for label, run in itertools.groupby(checked):
+                number = self._number.get(label, len(self._labels))
+                last = first + len(list(run))
+                try:
+                    self.learner.observe_class(examples[None, first:last], np.array([number]))
+                finally:
+                    self._name(label)
+                first = last
+        return self
+
+    @contextmanager
+    def _learning(self) -> Iterator[None]:
+        """One at a time; then whoever asks learns of it. Classes that there is no room for are not known."""
+        with self._turn:
+            try:
+                yield
+            except (MemoryError, RuntimeError) as error:
+                raise UserError(f"This cannot be learned here ({str(error).partition(chr(10))[0]}).") from error
+            finally:
+                if self._known is not None:
+                    self._known = self.learner.snapshot()
+
+    def _ask(self, question: Callable[[Snapshot], Answer]) -> Answer:
+        """The answer by what is known now."""
+        if (known := self._known) is not None:
+            return question(known)
+        with self._turn:
+            known = self.learner.snapshot()
+            if not known.lasting:
+                return question(known)
+            self._known = known
+        return question(known)
+
+    def _name(self, label: Hashable) -> None:
+        """If a class has just been learned for the first time, this is what it is called."""
+        if self.learner.classes > len(self._labels):
+            self._number[label] = len(self._labels)
+            self._labels.append(label)
+
+    def end_task(self) -> OnlineLearner:
+        """Say that a task has ended, to learners that make use of it."""
+        with self._learning():
+            self.learner.end_task()
+        return self
+
+    def predict_one(self, x: ArrayLike | Tensor) -> Hashable:
+        """The class of one example."""
+        return self._answers(example_of(x, self.width))[0]
+
+    def predict_many(self, xs: ArrayLike | Tensor | Sequence[Any]) -> list[Hashable]:
+        """The class of each of several examples (n, width)."""
+        examples = examples_of(xs, self.width)
+        return self._answers(examples) if len(examples) else []
+
+    def scores_one(self, x: ArrayLike | Tensor) -> dict[Hashable, float]:
+        """How much speaks for each class; only their order means something."""
+        example = example_of(x, self.width)
+        scores = self._ask(lambda known: known.scores(example))[0]
+        scores = scores.masked_fill(scores.isnan(), -math.inf)
+        if not math.isfinite(scores.max()):
+            raise UserError(DIVERGED)
+        return dict(zip(self._labels, scores.tolist(), strict=False))  # others may have come since
+
+    def memory_bytes(self) -> int:
+        """What is kept between examples, besides the head's own weights."""
+        with self._turn:
+            return sum(self.learner.memory().values())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a copy, which has turns and snapshots of its own."""
+        with self._turn:
+            return copy.deepcopy({n: v for n, v in vars(self).items() if n not in ("_turn", "_known")})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _turn=threading.RLock(), _known=None)
+
+    def _answers(self, examples: Tensor) -> list[Hashable]:
+        answers = self._ask(lambda known: known.answers(examples))
+        if NO_CLASS in answers:
+            raise UserError(DIVERGED)
+        return [self._labels[answer] for answer in answers]
+
+    # --- a file -----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Everything in one file, written beside and renamed: an older one is replaced or left as it was."""
+        with self._turn:
+            header = {"name": self.name, "width": self.width, "seed": self.seed, "encoder": self.encoder}
+            header |= {"settings": dataclasses.asdict(self.settings), "classes": self._labels}
+            write(path_of(path), header, self.learner)
+
+    @classmethod
+    def load(
+        cls, path: str | Path, encoder: Encoder | str | None = None, most_extra: int = MOST_EXTRA
+    ) -> OnlineLearner:
+        """Go on where `save` stood, exactly.
+
+        encoder: what makes the features from now on, or its identity; it must be what made them before, where the file
+        says what that was. most_extra: bytes that the learner may take beyond what is in the file, as room for what it
+        has yet to keep.
+        """
+        path = path_of(path)
+        header, tensors = read_tensors(path, FORMAT)
+        try:
+            settings = settings_in(header, most_extra)
+            learner = cls(header["name"], header["width"], settings, header["seed"], header.get("encoder"))
+            restore(learner.learner, header, tensors, most_extra)
+        except UserError as error:
+            raise UserError(f"The learner {path} cannot be used: {error}") from None
+        learner._labels = header["classes"]
+        learner._number = {label: number for number, label in enumerate(learner._labels)}
+        identity = identity_of(encoder, learner.width)
+        if identity and learner.encoder and identity != learner.encoder:
+            raise UserError(
+                f"The learner {path} has learned features of the encoder {quoted(learner.encoder)}, not of "
+                f"{quoted(identity)}: load it with the encoder that it was saved with."
+            )
+        learner.encoder = learner.encoder or identity
+        return learner

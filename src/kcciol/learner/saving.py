@@ -1,0 +1,78 @@
+"""A learner in a file: how it is written, and what is asked of one that others may have written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kcciol.errors import UserError, quoted
+from kcciol.files import require_place
+from kcciol.files.tensors import Format, Header, Tensors, add_nothing, write_tensors
+from kcciol.learner.inputs import require_plain
+from kcciol.learners import learner_type
+from kcciol.learners.base import Learner, Settings, check_settings
+from kcciol.learners.model import Head
+from kcciol.serialization import from_dict
+
+FORMAT = Format(  # version 2 says what made the features, and the kind of learner
+    "learner",
+    (add_nothing,),
+    early=lambda header: 1 if header.pop("format", None) == "kcciol learner 1" else None,
+    entry="learner",
+)
+MOST_EXTRA = 2**28  # bytes that a file may ask for beyond what is in it, unless whoever loads it allows more
+
+
+def path_of(path: str | Path) -> Path:
+    if not isinstance(path, (str, Path)):
+        raise UserError(f"{path!r} is not the name of a file.")
+    return Path(path)
+
+
+def write(path: Path, header: Header, learner: Learner) -> None:
+    """All of it, or nothing where it cannot be gone on from."""
+    require_place(path)
+    try:
+        learner.require_sound()
+    except UserError as error:
+        raise UserError(f"The learner is not saved, as {str(error)[:-1]}: {path} is as it was.") from None
+    try:
+        write_tensors(path, FORMAT, header, learner.state_dict())
+    except OSError as error:
+        raise UserError(f"The learner cannot be written to {path} ({error}).") from None
+
+
+def settings_in(header: Header, most_extra: int) -> Settings:
+    """The settings in a file, if a learner may be made of its header."""
+    if missing := {"name", "width", "seed", "settings", "classes"} - header.keys():
+        raise UserError(f"it lacks {', '.join(sorted(missing))}.")
+    method, width = learner_type(header["name"]), header["width"]
+    if not isinstance(header["settings"], dict) or not isinstance(header["classes"], list):
+        raise UserError("its settings are no table, or its labels no list.")
+    settings = from_dict(method.settings_type, header["settings"], header["name"])
+    if type(width) is not int or not 1 <= width < 2**24:
+        raise UserError(f"its width is {quoted(width)}.")
+    check_settings(settings)
+    _require_room(method.extra_bytes(Head(width), settings, len(header["classes"])), most_extra)
+    return settings
+
+
+def restore(learner: Learner, header: Header, tensors: Tensors, most_extra: int) -> None:
+    """Bring a learner that was made of this header to where the saved one stood."""
+    labels = header["classes"]
+    extra = learner.extra_bytes(learner.model, learner.settings[0], len(labels))
+    _require_room(extra + learner.bytes_to_come(len(labels)), most_extra)
+    learner.load_state_dict(tensors)
+    for label in labels:
+        require_plain(label)
+    if not learner.classes == len(labels) == len(set(labels)):
+        raise UserError("its labels do not fit what it knows.")
+    if not bool(learner.seen.all()):
+        raise UserError("it has labels of classes that it has not seen.")
+
+
+def _require_room(extra: int, most_extra: int) -> None:
+    if extra > most_extra:
+        raise UserError(
+            f"it asks for {extra:,} bytes beyond what is in the file, and {most_extra:,} are allowed: "
+            "if you trust it, allow more (most_extra)."
+        )
