@@ -44,6 +44,13 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, value: Any, why: str) ->
         NOTE.read(tmp_path / "a.json")
 
 
+@pytest.mark.parametrize("rate", [{"chosen": 0.1}, {"chosen": 0.1, "at_edge": False, "scores": [3]}])
+def test_a_damaged_result_of_an_early_version_is_a_sentence(tmp_path: Path, rate: Any) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"classes": {"5": {"rate": rate}}}))
+    with pytest.raises(UserError, match=r"a\.json cannot be read: it is not whole"):
+        RESULT.read(tmp_path / "a.json")
+
+
 def test_a_choice_has_one_form_in_results_of_any_version() -> None:
     old, found = json.loads(OLD.read_text()), read_cell(OLD)
     assert "format" not in old

@@ -17,19 +17,20 @@ from kcciol.encoders import ENCODERS
 from kcciol.errors import UserError
 from kcciol.learners import LEARNERS
 from kcciol.learners.card import card_in
+from kcciol.paper.report.facts import explained
 from kcciol.plugins import Registry
 
 GROUP = "kcciol.test-things"
 
 
-def package(folder: Path, name: str, code: str, **things: str) -> None:
+def package(folder: Path, name: str, code: str, group: str = GROUP, **things: str) -> None:
     """An installed package of one module that brings these things."""
     (folder / f"{name}.py").write_text(code)
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     lines = [f"{thing} = {where}" for thing, where in things.items()]
-    (info / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines, ""]))
+    (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines, ""]))
 
 
 @pytest.fixture
@@ -137,3 +138,9 @@ def test_what_is_read_from_a_source_is_what_is_imported() -> None:
 )
 def test_a_card_that_is_not_written_out_is_not_read(body: str) -> None:
     assert card_in(ast.parse(f"class A:\n    {body}").body[0]) is None
+
+
+def test_a_broken_package_does_not_stop_a_report(folder: Path) -> None:
+    package(folder, "broken_learner", "raise ImportError", "kcciol.learners", worse="broken_learner:Worse")
+    assert "worse" in LEARNERS
+    assert set(explained(["ncm", "worse"])) == {"ncm"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import itertools
 import json
 import os
@@ -31,7 +32,7 @@ from kcciol.engine import checkpoint
 from kcciol.engine.record import commit_of
 from kcciol.engine.run_folder import RunFolder
 from kcciol.errors import UserError
-from kcciol.files import replacing
+from kcciol.files import replacing, sweep
 from kcciol.files import tensors as files
 from kcciol.files.tensors import Format, read_tensors, sealed, unsealed, write_tensors
 from kcciol.learner import OnlineLearner
@@ -194,6 +195,73 @@ def test_what_fails_while_it_is_learned_is_not_known(name: str, monkeypatch: pyt
         assert learner.classes_ == other.classes_
         assert learner.scores_one(x) == other.scores_one(x)
     assert equal(learner.learner.state_dict(), other.learner.state_dict())
+
+
+@pytest.mark.parametrize("steps", [0, 5, 63, 64])
+@pytest.mark.parametrize("together", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "where", "call"),
+    [
+        *((name, "add_to", 1) for name in ("ncm", "gaussian", "slda", "ridge")),
+        ("gaussian", "add_to", 2),
+        ("slda", "scatter", 1),
+        ("ridge", "scatter", 1),
+    ],
+)
+def test_what_fails_in_the_middle_is_not_learned_in_part(
+    name: str, where: str, call: int, together: int, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"units": 7} if name == "ridge" else {}
+    random = torch.Generator().manual_seed(steps)
+    xs = torch.rand(steps + together, WIDTH, generator=random)
+    learner, other = (OnlineLearner(name, WIDTH, settings) for _ in range(2))
+    for one in (learner, other):
+        for number, x in enumerate(xs[:steps]):
+            one.learn_one(x, number % 4)
+    target, method = (learner.learner.scatter, "add") if where == "scatter" else (learner.learner, where)  # type: ignore[attr-defined]
+    whole, calls = getattr(target, method), []
+
+    def fail(*arguments: object) -> None:
+        calls.append(whole(*arguments))
+        if len(calls) == call:
+            raise MemoryError
+
+    for label in (0, "new"):
+        calls.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(target, method, fail)
+            with pytest.raises(UserError, match="cannot be learned here"):
+                learner.learn_many(xs[steps:], [label] * together)
+        assert len(calls) == call
+        assert equal(learner.learner.state_dict(), other.learner.state_dict())
+        assert learner.classes_ == other.classes_
+    for one in (learner, other):
+        one.learn_many(xs[steps:], [0] * together)
+    assert learner.scores_one(xs[0]) == other.scores_one(xs[0])
+
+
+@pytest.mark.parametrize(("name", "settings", "width"), [("ridge", {"units": 300}, 4), ("slda", {}, 300)])
+def test_what_is_in_a_file_is_not_asked_for_beyond_it(
+    name: str, settings: dict[str, Any], width: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.safetensors"
+    OnlineLearner(name, width, settings).learn_one(torch.ones(width), "a").save(path)
+    assert path.stat().st_size > 300_000
+    assert OnlineLearner.load(path, most_extra=150_000).classes_ == ("a",)
+
+
+def test_without_locks_nobody_takes_a_part_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def none(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    path = tmp_path / "a.txt"
+    with replacing(path) as part:
+        part.write_text("whole")
+        sweep(tmp_path)
+    assert path.read_text() == "whole"
 
 
 @pytest.mark.parametrize("what", ["pipe", "device", "folder", "loop", "large", "zero"])

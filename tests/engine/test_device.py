@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -32,6 +36,31 @@ def test_a_precision_ends_with_a_block_that_fails() -> None:
     before = flags()
     with pytest.raises(ZeroDivisionError), precision("tf32", GPU):
         raise ZeroDivisionError
+    assert flags() == before
+
+
+def test_threads_share_a_precision_and_who_wants_another_waits() -> None:
+    before, inside, leave = flags(), threading.Barrier(4), threading.Event()
+    found: list[tuple[bool, ...]] = []
+
+    def share(name: Precision) -> None:
+        with precision(name, GPU):
+            if name == "tf32":
+                inside.wait(10)
+                leave.wait(10)
+            found.append(flags())
+
+    with ThreadPoolExecutor(4) as pool:
+        shared = [pool.submit(share, "tf32") for _ in range(3)]
+        inside.wait(10)
+        other = pool.submit(share, "float32")
+        time.sleep(0.05)
+        assert not other.done()
+        assert flags() == (True, True, True, False)
+        leave.set()
+        for one in (*shared, other):
+            one.result(10)
+    assert found == [(True, True, True, False)] * 3 + [(False, False, True, False)]
     assert flags() == before
 
 

@@ -22,7 +22,7 @@ from kcciol.evaluation.measure import measure, measure_learner, parse_settings, 
 from kcciol.evaluation.protocol import Protocol, Scenario
 from kcciol.evaluation.stream import draw
 from kcciol.evaluation.trace import footprint
-from kcciol.learners import LEARNERS, fitting
+from kcciol.learners import LEARNERS, fitting, learner_type
 from kcciol.learners.er import ReplaySettings
 from kcciol.learners.gradient import GradientSettings
 from kcciol.learners.model import Head
@@ -135,6 +135,14 @@ def test_the_search_on_kept_out_classes_is_not_on_those_that_are_reported(run: t
     assert len(scenario.base) == len(data.base)
     result = measure(representation, data, replace(STREAMS, classes=(3,), rates=(0.1, 0.01)), "validation")
     assert result["chosen_on"] == "base classes trained on"
+
+
+def test_copies_draw_by_the_seed_of_the_run_and_the_number_of_their_trajectory() -> None:
+    scenario = Scenario(clusters(), Head(clusters().width))
+    for seed in (0, 5):
+        protocol = Protocol(scenario, learner_type("er"), replace(STREAMS, seed=seed))
+        learner = protocol.make(3, "report")([ReplaySettings()] * 2, [4, 7])
+        assert learner.keys.tolist() == [seed * 2**20 + 4, seed * 2**20 + 7]
 
 
 def test_a_grid_has_only_settings_that_exist() -> None:

@@ -21,7 +21,7 @@ from kcciol.learners.gaussian import Gaussian, GaussianSettings, fit_prior
 from kcciol.learners.model import Head
 from kcciol.learners.ridge import DRAWN, Ridge, RidgeSettings
 from kcciol.learners.slda import SLDA
-from kcciol.paper.cells import closed_settings
+from kcciol.paper.cells import CLOSED
 from tests.learners.battery import WIDTH, answers, examples, feed, make
 
 CLASSES = 4
@@ -219,7 +219,7 @@ def test_a_prior_that_is_fitted_is_that_of_the_tables() -> None:
     base, novel = clusters(0), clusters(1)
     scenario = Scenario(novel, Head(WIDTH), base)
     stream = EvaluationConfig(classes=(4,), train_samples=5, test_samples=3, trajectories=1)
-    table = measure_learner(scenario, "gaussian", stream, fixed=closed_settings("gaussian"))["choice"]["settings"]
+    table = measure_learner(scenario, "gaussian", stream, fixed=CLOSED["gaussian"])["choice"]["settings"]
     learner = OnlineLearner("gaussian", WIDTH, Gaussian.fit_settings(base.train) | {"form": "map"})
     assert dataclasses.asdict(learner.settings) == table
     assert dataclasses.asdict(OnlineLearner("gaussian", WIDTH).settings) != table  # but a default that fits nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from kcciol.errors import UserError
 from kcciol.learner import OnlineLearner
 from kcciol.learners import blocks, ridge, slda
+from kcciol.learners import snapshot as snapshots
 from kcciol.learners.blocks import ClassSnapshot
 from kcciol.learners.snapshot import NO_CLASS, highest
 from kcciol.learners.statistics import solve
@@ -94,6 +96,41 @@ def test_large_values_are_answered_plainly(name: str, settings: dict[str, Any]) 
     assert bool((lost <= 1e-9 * plain.abs().amax(1)).all())
 
 
+@pytest.mark.parametrize("form", ["exact", "map"])
+def test_where_a_product_of_factors_overflows_the_answer_is_that_of_the_plain_form(form: str) -> None:
+    """One class's quick score overflows, that of its rival does not."""
+    near, far = torch.zeros(32), torch.full((32,), -82.0)
+    far[::2] += 110
+    asked = torch.zeros(32)
+    asked[::2] = 110
+    learner = OnlineLearner("gaussian", 32, {"form": form}).learn_one(near, "A").learn_one(far, "B")
+    scores = learner.scores_one(asked)
+    assert learner.predict_one(asked) == max(scores, key=lambda label: scores[label])
+    if form == "exact":
+        assert scores["A"] > scores["B"]
+
+
+def test_scores_beyond_float32_raise_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert highest(np.array([-3e38, 0, -np.inf], np.float32), 3e38, lambda some: -torch.tensor(some)[None]) == 0
+
+
+def test_many_questions_at_once_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "_SCORES", 60)
+    learner = OnlineLearner("online", 4).learn_many(torch.eye(4), range(4))
+    snapshot, sizes = learner.learner.snapshot(), []
+    whole = snapshot.scores
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(x))
+        return whole(x)
+
+    monkeypatch.setattr(snapshot, "scores", counted)
+    assert snapshot.answers(torch.eye(4).repeat(10, 1)) == [0, 1, 2, 3] * 10
+    assert sizes == [15, 15, 10]
+
+
 def test_many_changes_that_nobody_asks_about_do_not_pile_up() -> None:
     learner = OnlineLearner("ncm", 2).learn_one([0.0, 0.0], 0)
     learner.predict_one([0.0, 0.0])
@@ -110,6 +147,8 @@ def test_the_highest_of_uncertain_scores() -> None:
     scores = np.array([1, 3, 2, 2.9], np.float32)
     assert highest(scores, 0.01, lambda some: sure[None, some]) == 1
     assert highest(scores, 0.3, lambda some: sure[None, some]) == 3
+    assert highest(scores, 0.07, lambda some: sure[None, some]) == 3  # both may be off by so much
+    assert highest(scores, 0.04, lambda some: sure[None, some]) == 1
     assert highest(np.full(4, np.nan, np.float32), 0.0, lambda some: sure[None, some]) == 3
     assert highest(scores, float("inf"), lambda some: sure[None, some]) == 3
     nothing = torch.tensor([torch.nan, -torch.inf, torch.nan, torch.nan])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,11 @@ import numpy as np
 import pytest
 import torch
 
+from kcciol.errors import UserError
 from kcciol.learner import OnlineLearner
 from kcciol.learners import LEARNERS
 from kcciol.learners.statistics import COUNT
+from kcciol.testing.case import equal
 from tests.learners.battery import SMALL, sensible
 
 NAMES = [name for name in LEARNERS if sensible(name, "head")]
@@ -40,7 +43,8 @@ def stream(thread: int, count: int) -> list[tuple[torch.Tensor, str]]:
 
 def at_once(work: Callable[[int], None], readers: Callable[[threading.Event], int]) -> int:
     """Work in many threads and read in two; whatever goes wrong in one is raised here. How often was read."""
-    over = threading.Event()
+    over, usual = threading.Event(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # so that threads meet in the middle of things
     with ThreadPoolExecutor(THREADS + 2) as pool:
         reading = [pool.submit(readers, over) for _ in range(2)]
         working = [pool.submit(work, thread) for thread in range(THREADS)]
@@ -49,6 +53,7 @@ def at_once(work: Callable[[int], None], readers: Callable[[threading.Event], in
                 done.result(120)
         finally:
             over.set()
+            sys.setswitchinterval(usual)
         return sum(done.result(120) for done in reading)
 
 
@@ -117,6 +122,66 @@ def test_a_snapshot_never_changes(name: str) -> None:
         assert snapshot.lasting
         assert torch.equal(snapshot.scores(torch.eye(WIDTH)), scores)
         assert snapshot.answers(torch.eye(WIDTH)) == answers
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_a_snapshot_that_nobody_asked_yet_is_of_its_moment(name: str) -> None:
+    """What it derives when it is asked, it derives of what was known then."""
+    learner, held = make(name), []
+    for number, (x, label) in enumerate(stream(0, 150)):
+        learner.learn_one(x, f"{label} {number // 50}")
+        if number % 11 == 10:
+            held.append((learner.learner.snapshot(), copy.deepcopy(learner.learner)))
+    for snapshot, then in held:
+        scores = then.scores(torch.eye(WIDTH)[None])[0]
+        torch.testing.assert_close(snapshot.scores(torch.eye(WIDTH)), scores, rtol=1e-6, atol=1e-6, check_dtype=False)
+
+
+def failing(*_: Any) -> None:
+    raise MemoryError
+
+
+def test_a_snapshot_of_online_outlives_an_example_that_could_not_be_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = OnlineLearner("online", WIDTH, {"rate": 0.3}).learn_many(torch.eye(WIDTH), range(WIDTH))
+    snapshot = learner.learner.snapshot()
+    scores = snapshot.scores(torch.eye(WIDTH)).clone()
+    with monkeypatch.context() as patch:
+        patch.setattr(learner.learner, "_caught_up", failing)
+        with pytest.raises(UserError, match="cannot be learned here"):
+            learner.learn_one(torch.ones(WIDTH), 0)
+    for _ in range(3):
+        learner.learn_one(torch.ones(WIDTH), 0)
+    assert torch.equal(snapshot.scores(torch.eye(WIDTH)), scores)
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_a_snapshot_outlives_a_state_that_was_refused(name: str) -> None:
+    learner = make(name).learn_many(torch.eye(WIDTH), range(WIDTH))
+    snapshot = learner.learner.snapshot()
+    scores = snapshot.scores(torch.eye(WIDTH)).clone()
+    state = learner.learner.state_dict()
+    wide = next(key for key, value in state.items() if value.is_floating_point() and value.ndim > 1)
+    with pytest.raises(UserError, match=wide):
+        learner.learner.load_state_dict(state | {wide: torch.full_like(state[wide], torch.nan)})
+    for _ in range(3):
+        learner.learn_one(torch.ones(WIDTH), 0)
+    assert torch.equal(snapshot.scores(torch.eye(WIDTH)), scores)
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_a_state_that_is_loaded_is_learned_on_from_whoever_read_before(name: str) -> None:
+    read, alone = make(name).learn_many(torch.eye(WIDTH), range(WIDTH)), make(name)
+    for x in torch.eye(WIDTH):
+        read.predict_one(x)
+        read.learn_one(x, 1)
+    other = make(name).learn_many(torch.eye(WIDTH) * 2, range(WIDTH))
+    alone.learn_many(torch.eye(WIDTH) * 2, range(WIDTH))
+    read.learner.load_state_dict(other.learner.state_dict())
+    for _ in range(3):
+        read._known = read.learner.snapshot()
+        for learner in (read, alone):
+            learner.learn_one(torch.ones(WIDTH), 2)
+    assert equal(read.learner.state_dict(), alone.learner.state_dict())
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

@@ -177,7 +177,8 @@ def evaluate_members(words: Sequence[str], members: Sequence[Member]) -> int:
         if getattr(options, name) != getattr(usual, name):
             raise UserError(f"--{name} is for {'digits' if functions else 'functions'}: leave it out.")
     from kcciol.engine.record import record
-    from kcciol.files import require_json, write_json
+    from kcciol.evaluation.results import RESULT
+    from kcciol.files import require_json
 
     other = f"-runs{options.runs}" if options.runs != usual.runs else ""
     other += f"-rate{options.rate:g}" if options.rate else ""  # results of other settings stand side by side
@@ -185,7 +186,7 @@ def evaluate_members(words: Sequence[str], members: Sequence[Member]) -> int:
     require_json(target)
     results = (_functions if functions else _digits)(options, path)
     configs = [to_dict(one) for one in members]
-    write_json(target, {"members": configs, "results": results, "phase": path.stem, "record": record()})
+    RESULT.write(target, {"members": configs, "results": results, "phase": path.stem, "record": record()})
     last = max(number for number, phase in enumerate(members[0].phases, 1) if phase.steps)
     short = not options.phase and path.stem < f"phase{last}"
     more = f"; the run has not come to the end of phase {last}" if short else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Literal
 
@@ -22,21 +23,52 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+Flags = tuple[bool, bool, bool, bool]
+_turn = threading.Condition()
+_inside: dict[int, int] = {}  # how many blocks each thread is in
+_outside: list[Flags] = []  # what holds when nobody is in one
+
+
 @contextlib.contextmanager
 def precision(name: Precision, device: torch.device) -> Iterator[None]:
     """While the block runs, products of float32 matrices are computed in this precision; then as before it.
 
     Convolutions are taken from the algorithms whose results do not change from run to run: a resumed run must end in
-    the same weights.
+    the same weights. PyTorch has one such setting for the whole process: threads whose blocks want the same share it,
+    and who wants another waits for them.
     """
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
-    fast = name != "float32" and device.type == "cuda"
+    fast, thread = name != "float32" and device.type == "cuda", threading.get_ident()
+    wanted = (fast, fast, True, False)
+    with _turn:
+        if thread not in _inside:
+            _turn.wait_for(lambda: not _inside or _flags() == wanted)
+        before = _flags()
+        if not _inside:
+            _outside[:] = [before]
+        _inside[thread] = _inside.get(thread, 0) + 1
+        _set(wanted)
     try:
-        matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = fast, fast, True, False
         yield
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = before
+        with _turn:
+            _inside[thread] -= 1
+            if _inside[thread]:  # it was a block within a block
+                _set(before)
+            else:
+                del _inside[thread]
+            if not _inside:
+                _set(_outside.pop())
+            _turn.notify_all()
+
+
+def _flags() -> Flags:
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    return matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
+
+
+def _set(flags: Flags) -> None:
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = flags
 
 
 def encoder_dtype(name: Precision, device: torch.device) -> torch.dtype:

@@ -124,7 +124,7 @@ def measure_learner(
     """
     began = time.perf_counter()
     method = learner_type(name)
-    as_in_run = method.card.algorithm4 and scenario.W is not None and not fixed and grid is None
+    as_in_run = name == HEAD and scenario.W is not None and not fixed and grid is None
     if not as_in_run:
         scenario = dataclasses.replace(scenario, W=None)
     if grid is None:

@@ -25,7 +25,7 @@ from kcciol.learners.model import Head, Model
 
 Trained = Literal["head", "all"]
 Which = Literal["novel", "validation"]  # classes
-HEAD = "online"  # the learner that is the head of Algorithm 4
+HEAD = "online"  # the learner that is the head of Algorithm 4: by default with the settings of a run's `evaluation`
 
 
 @dataclass(frozen=True)

@@ -41,16 +41,16 @@ def share(path: Path) -> None:
     path.chmod(0o666 & ~mask)
 
 
-def _lock(file: IO[bytes], wait: bool = False) -> bool:
-    """Whether this process now holds the lock of an open file; where the system has no such locks, it does."""
+def _lock(file: IO[bytes], wait: bool = False) -> bool | None:
+    """Whether this process now holds the lock of an open file; None where the system has no such locks."""
     if fcntl is None:
-        return True
+        return None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:  # a file system without locks
-        return True
+        return None
     return True
 
 
@@ -59,7 +59,7 @@ def held(path: Path) -> Iterator[bool]:
     """Hold a lock file while the block runs: False when another process does. It ends with the process that holds it;
     where the system has no such locks, everyone has it."""
     with _open_to_add(path) as file:
-        yield _lock(file)
+        yield _lock(file) is not False
 
 
 @contextmanager
@@ -122,15 +122,13 @@ def _sync_folder(folder: Path) -> None:
 
 def sweep(folder: Path, name: str | None = None) -> None:
     """Remove the parts of files (of all, or of the one of this name) whose writers were killed."""
-    if fcntl is None:  # then a part that is being written cannot be told from one that is not
-        return
     with contextlib.suppress(OSError):
         for part in folder.iterdir():
             found = _PART.fullmatch(part.name)
             if found is None or (name is not None and found[1] != name):
                 continue
             with contextlib.suppress(OSError), open_regular(part) as file:
-                if _lock(file):
+                if _lock(file):  # without locks a part that is being written cannot be told from one that is not
                     part.unlink()
 
 

@@ -45,8 +45,12 @@ class Document:
         if not isinstance(value, dict):
             raise ValueError(f"it is no {self.kind}")
         found = {key: part for key, part in value.items() if key != VERSION}
-        for migrate in self.migrations[self._version_of(value) - 1 :]:
-            found = migrate(found)
+        version = self._version_of(value)
+        try:
+            for migrate in self.migrations[version - 1 :]:
+                found = migrate(found)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"it is not whole ({type(error).__name__}: {error})") from None
         return found
 
     def _version_of(self, value: Table) -> int:

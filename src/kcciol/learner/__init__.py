@@ -211,7 +211,7 @@ class OnlineLearner:
         path = path_of(path)
         header, tensors = read_tensors(path, FORMAT)
         try:
-            settings = settings_in(header, most_extra)
+            settings = settings_in(header, tensors, most_extra)
             learner = cls(header["name"], header["width"], settings, header["seed"], header.get("encoder"))
             restore(learner.learner, header, tensors, most_extra)
         except UserError as error:

@@ -41,7 +41,7 @@ def write(path: Path, header: Header, learner: Learner) -> None:
         raise UserError(f"The learner cannot be written to {path} ({error}).") from None
 
 
-def settings_in(header: Header, most_extra: int) -> Settings:
+def settings_in(header: Header, tensors: Tensors, most_extra: int) -> Settings:
     """The settings in a file, if a learner may be made of its header."""
     if missing := {"name", "width", "seed", "settings", "classes"} - header.keys():
         raise UserError(f"it lacks {', '.join(sorted(missing))}.")
@@ -52,15 +52,15 @@ def settings_in(header: Header, most_extra: int) -> Settings:
     if type(width) is not int or not 1 <= width < 2**24:
         raise UserError(f"its width is {quoted(width)}.")
     check_settings(settings)
-    _require_room(method.extra_bytes(Head(width), settings, len(header["classes"])), most_extra)
+    _require_room(method.extra_bytes(Head(width), settings, len(header["classes"])) - bytes_of(tensors), most_extra)
     return settings
 
 
 def restore(learner: Learner, header: Header, tensors: Tensors, most_extra: int) -> None:
     """Bring a learner that was made of this header to where the saved one stood."""
     labels = header["classes"]
-    extra = learner.extra_bytes(learner.model, learner.settings[0], len(labels))
-    _require_room(extra + learner.bytes_to_come(len(labels)), most_extra)
+    extra = learner.extra_bytes(learner.model, learner.settings[0], len(labels)) - bytes_of(tensors)
+    _require_room(max(0, extra) + learner.bytes_to_come(len(labels)), most_extra)
     learner.load_state_dict(tensors)
     for label in labels:
         require_plain(label)
@@ -68,6 +68,10 @@ def restore(learner: Learner, header: Header, tensors: Tensors, most_extra: int)
         raise UserError("its labels do not fit what it knows.")
     if not bool(learner.seen.all()):
         raise UserError("it has labels of classes that it has not seen.")
+
+
+def bytes_of(tensors: Tensors) -> int:
+    return sum(tensor.nbytes for tensor in tensors.values())
 
 
 def _require_room(extra: int, most_extra: int) -> None:

@@ -151,11 +151,14 @@ class Learner(Knowledge, ABC):
     def _take_in(self, learn: Callable[[Tensor, Labels], None], x: Tensor, y: Labels, count: int) -> None:
         if self._watched:
             self._will_learn(y)
-        before = self.seen, self.rows, self.steps
+        before, old = (self.seen, self.rows, self.steps), None
         try:
             self._admit(y)
+            old = self._before(y)
             learn(x.detach() if x.requires_grad else x, y)  # nothing else here asks for gradients
         except BaseException:
+            if old is not None:
+                self._undo(y, old)
             self._take_back(*before)
             raise
         self.steps = before[2] + count
@@ -189,6 +192,12 @@ class Learner(Knowledge, ABC):
 
     def _will_learn(self, y: Labels) -> None:
         """What a lasting snapshot refers to must not change now, and whatever belongs to the classes y will."""
+
+    def _before(self, y: Labels) -> Any:
+        """What `_undo` needs to take back examples of the classes y that were learned in part, if it can."""
+        return None
+
+    def _undo(self, y: Labels, old: Any) -> None: ...
 
     @abstractmethod
     def _learn(self, x: Tensor, y: Labels) -> None: ...

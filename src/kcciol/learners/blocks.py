@@ -22,7 +22,6 @@ from torch import Tensor
 from kcciol.learners.snapshot import Classes, Snapshot, highest, require_classes
 
 BLOCK = 512  # classes in one tensor: the first question after one has changed copies so many rows
-_SCORES = 2**22  # scores that are worked on at once
 
 Rows = dict[str, Tensor]  # what is known of the classes of copies, (B, classes, ...) float64
 Numbers = NDArray[np.float64]
@@ -182,7 +181,7 @@ class ClassSnapshot(Snapshot):
     def answers(self, x: Tensor) -> list[int]:
         require_classes(self.classes)
         found = []
-        for part in torch.split(x, max(1, _SCORES // self.classes)):
+        for part in self.parts(x):
             query = self.form.prepare(part)
             scores, errors = self.quick(query)
             for row, error, one in zip(scores.numpy(), errors, query, strict=True):

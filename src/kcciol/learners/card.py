@@ -19,7 +19,6 @@ class Card:
     tasks: bool = False  # is told when a task ends
     order_free: bool = False  # the order of the examples changes nothing
     shuffled: bool = False  # its stream is shuffled first
-    algorithm4: bool = False  # is the head of Algorithm 4: by default with the settings of a run's `evaluation`
     sequential: bool = False  # its copies run one after another
     solves: bool = False  # the first answer after an example costs the solution of a large system
     trains: tuple[str, ...] = ("head", "all")  # a head on a frozen network, the whole network

@@ -121,7 +121,7 @@ class StudentT(Posterior):
         return small, Bound(fixed, heaviest * eps * longest(scale))
 
     def quick(self, query: Tensor, *derived: Tensor) -> Tensor:
-        """One logarithm for several features: that of the product. Where it overflows, nothing is decided by it."""
+        """One logarithm for several features: that of the product. Where it overflows, nothing is known (NaN)."""
         scale, shift, constant, weight = derived
         sums = []
         for z in F.pad(query, (0, scale.shape[1] - query.shape[1])):
@@ -130,7 +130,8 @@ class StudentT(Posterior):
                 left, right = factors.chunk(2, 1)
                 factors = left.mul_(right)
             sums.append(factors.log().sum(1))
-        return constant - weight * torch.stack(sums)
+        whole = torch.stack(sums)
+        return constant - weight * whole.masked_fill_(whole.isinf(), torch.nan)
 
 
 class Gaussian(ClassMeans):

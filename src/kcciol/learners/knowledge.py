@@ -183,12 +183,12 @@ class Knowledge:
             for name, tensor in self._known().items():
                 self._require_alike(name, state[name], tuple(tensor.shape))
             self.require_sound()
-        except UserError:
+        except BaseException:
             self.seen, self.steps, self.rows, state_before = before
             self.state |= state_before
+            self._forget_views()
             raise
-        finally:
-            self._renew()
+        self._renew()
 
     def _require_alike(self, name: str, saved: Tensor, shape: tuple[int, ...]) -> None:
         own = self.rows[name] if name in self.rows else self.state[name]

@@ -42,7 +42,7 @@ class Online(GradientLearner):
     step that it has missed.
     """
 
-    card = Card("one optimiser step on each example", "Javed and White 2019 (OML)", keeps="nothing", algorithm4=True)
+    card = Card("one optimiser step on each example", "Javed and White 2019 (OML)", keeps="nothing")
 
     @classmethod
     def in_step(cls, model: Model, settings: Settings, classes: int) -> type[Learner]:
@@ -58,8 +58,6 @@ class Online(GradientLearner):
     def snapshot(self) -> Snapshot:
         if self.copies > 1 or self.device.type != "cpu" or not isinstance(self.model, Head) or not self.seen.all():
             return super().snapshot()
-        if not self._watched:
-            self._shown = self._other = self._missed = None
         if self._shown is not None and (last := self._shown()) is not None:
             return last
         used = 1 + self.classes
@@ -68,15 +66,18 @@ class Online(GradientLearner):
         self._shown, self._watched = weakref.ref(shown), True
         return shown
 
+    def _restored(self) -> None:
+        super()._restored()
+        self._shown = self._other = self._missed = None
+
     def _will_learn(self, y: Labels) -> None:
         name, label = PARAMETERS + "weight", int(y[0])
-        if self._shown is not None:
-            held, self._shown = self._shown, None
-            if held() is not None:
-                now = self.rows[name]
-                self.rows[name] = self._caught_up(now)
-                self._views, self._one_cache = {}, None
-                self._other, self._missed, self._new = (now, held), [], []
+        if self._shown is not None and self._shown() is not None:
+            now = self.rows[name]
+            self.rows[name] = self._caught_up(now)
+            self._views, self._one_cache = {}, None
+            self._other, self._missed, self._new = (now, self._shown), [], []
+        self._shown = None
         if label >= self.classes and self._missed is not None:
             self._new.append(label)
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from kcciol.errors import UserError
 
 NO_CLASS = -1  # the answer where no score is finite
+_SCORES = 2**22  # scores that are worked on at once
+_LEAST = float(np.finfo(np.float32).min)
 Classes = NDArray[np.int64]
 
 
@@ -29,9 +32,15 @@ class Snapshot(ABC):
 
     def answers(self, x: Tensor) -> list[int]:
         """The class with the highest score for each of x (m, width), or `NO_CLASS`."""
-        best, answers = self.scores(x).max(-1)
-        found: list[int] = answers.masked_fill_(~best.isfinite(), NO_CLASS).tolist()
+        found: list[int] = []
+        for part in self.parts(x):
+            best, answers = self.scores(part).max(-1)
+            found += answers.masked_fill_(~best.isfinite(), NO_CLASS).tolist()
         return found
+
+    def parts(self, x: Tensor) -> Iterable[Tensor]:
+        """Few enough of x (m, width) at once that their scores fit into memory."""
+        return torch.split(x, max(1, _SCORES // max(1, self.classes)))
 
 
 def require_classes(classes: int) -> None:
@@ -45,7 +54,7 @@ def highest(scores: NDArray[Any], error: float, decide: Callable[[Classes], Tens
     decide: the scores proper (1, m) of some classes, which is asked only where the error leaves several of them.
     """
     least = float(scores.max()) - 2 * error  # NaN if any score is
-    some = np.flatnonzero(scores >= least) if math.isfinite(least) else np.arange(len(scores))
+    some = np.flatnonzero(scores >= max(least, _LEAST)) if math.isfinite(least) else np.arange(len(scores))
     if len(some) == 1:
         return int(some[0])
     sure = decide(some)[0].nan_to_num(nan=-np.inf, posinf=np.inf, neginf=-np.inf)  # what has diverged knows nothing

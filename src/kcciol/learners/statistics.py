@@ -17,6 +17,7 @@ from kcciol.learners.model import Head
 from kcciol.learners.snapshot import Snapshot
 
 MEAN, COUNT = "mean.sum", "mean.count"
+SUM, WAITING = "scatter.sum", "scatter.waiting"
 WAIT = 64  # vectors of a scatter that go into its sum together
 
 
@@ -52,6 +53,22 @@ class ClassMeans(Learner):
 
     @abstractmethod
     def _learn_class(self, x: Tensor, y: Labels) -> None: ...
+
+    def _before(self, y: Labels) -> tuple[Rows, dict[str, Tensor]]:
+        """The rows of the classes, and which tensors there are."""
+        if self.copies == 1:
+            label = int(y[0])
+            return {name: t[0, label].clone() for name, t in self.rows.items()}, dict(self.state)
+        labels = self.labels(y)
+        return {name: t[self.each, labels] for name, t in self.rows.items()}, dict(self.state)
+
+    def _undo(self, y: Labels, old: tuple[Rows, dict[str, Tensor]]) -> None:
+        rows, state = old
+        for name, values in rows.items():
+            self.rows[name][self.each, self.labels(y)] = values
+        self.state.update(state)
+        if WAITING in self.state:  # the tensors before may have been written into
+            self.state[WAITING][:, self.steps % WAIT :] = 0
 
     def class_rows(self) -> Rows:
         """What is known of each class, as views."""
@@ -123,33 +140,29 @@ class Scatter:
 
     def __init__(self, state: dict[str, Tensor], copies: int, width: int, device: torch.device) -> None:
         self.state = state
-        state["scatter.sum"] = torch.zeros(copies, width, width, device=device)
-        state["scatter.waiting"] = torch.zeros(copies, WAIT, width, device=device)
-        self.shown = False
+        state[SUM] = torch.zeros(copies, width, width, device=device)
+        state[WAITING] = torch.zeros(copies, WAIT, width, device=device)
 
     def add(self, time: int, v: Tensor) -> None:
-        """Take in the vectors (B, m, width) of the examples from number `time` on, from 0."""
-        waiting, first = self.state["scatter.waiting"], 0
+        """Take in the vectors (B, m, width) of the examples from number `time` on, from 0. A sum never changes: there
+        is another one instead, since snapshots may have it."""
+        total, waiting, first = self.state[SUM], self.state[WAITING], 0
         while first < v.shape[1]:
             place = (time + first) % WAIT
             some = v[:, first : first + WAIT - place]
             waiting[:, place : place + some.shape[1]] = some
             first += some.shape[1]
             if place + some.shape[1] == WAIT:
-                if self.shown:  # a snapshot has the old sum
-                    self.state["scatter.sum"], self.shown = self.state["scatter.sum"].clone(), False
-                self.state["scatter.sum"].baddbmm_(waiting.mT, waiting)
-                waiting.zero_()
+                total, waiting = total.baddbmm(waiting.mT, waiting), torch.zeros_like(waiting)
+        self.state.update({SUM: total, WAITING: waiting})
 
     def total(self) -> Tensor:
         """(B, width, width), float64."""
-        return total_of(self.state["scatter.sum"], self.state["scatter.waiting"])
+        return total_of(self.state[SUM], self.state[WAITING])
 
     def snapshot(self, time: int) -> ScatterSnapshot:
         """Of one copy, after so many examples."""
-        self.shown = True
-        waiting = self.state["scatter.waiting"][0, : time % WAIT].clone()
-        return ScatterSnapshot(self.state["scatter.sum"][0], waiting)
+        return ScatterSnapshot(self.state[SUM][0], self.state[WAITING][0, : time % WAIT].clone())
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from kcciol.paper.study import Bench, Cell, search_spec, stream_spec
 ADAM_RATES = (0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 # With Adam too, where the method allows it; its moments are memory, which leaves replay on a whole network none.
 ADAM = {"head": ("online", "approx-iid", "ewc", "er", "der", "der++"), "all": ("online", "approx-iid", "ewc")}
+CLOSED: dict[str, dict[str, Any]] = {"gaussian": {"form": "map"}}  # what the tables fix of heads in closed form
 # what makes a rehearsal quick
 TINY: dict[str, Any] = {"units": 32, "tune_steps": 2, "anchor_steps": 2, "epochs": 2, "tune_passes": 0}
 
@@ -70,12 +71,7 @@ def scratch(classes: tuple[int, ...]) -> Cell:
 
 def closed(name: str, trains: str = "head", **sizes: Any) -> Cell:
     """A head in closed form; on "pixels" a floor."""
-    return learned(name, trains, closed_settings(name), **sizes)
-
-
-def closed_settings(name: str) -> dict[str, Any]:
-    """What the tables fix of a head in closed form."""
-    return {"form": "map"} if name == "gaussian" else {}
+    return learned(name, trains, CLOSED.get(name, {}), **sizes)
 
 
 def floors(classes: tuple[int, ...]) -> dict[str, Cell]:

@@ -20,7 +20,7 @@ from kcciol.engine.run_folder import RunFolder
 from kcciol.errors import visible
 from kcciol.evaluation.measure import measure
 from kcciol.evaluation.metrics import STAR, with_interval
-from kcciol.files import write_json
+from kcciol.evaluation.results import RESULT
 from kcciol.meta.phases import train
 from kcciol.paper.plot import picture
 from kcciol.serialization import to_dict
@@ -61,7 +61,7 @@ def run(config: Config, out: Path) -> dict[str, Any]:
         "seed": config.seed,
         "record": record(),
     }
-    write_json(out / "quickstart.json", summary)
+    RESULT.write(out / "quickstart.json", summary)
     console.print(_table(config, results))
     if any("ci95_of_images" in cell for column in results.values() for cell in column.values()):
         console.print(STAR)

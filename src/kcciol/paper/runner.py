@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kcciol.errors import UserError
-from kcciol.paper.executors.inline import make_here
-from kcciol.paper.executors.processes import make_in_processes
-from kcciol.paper.executors.ray import make_on_cluster
+from kcciol.paper.executors.executor import Executor
+from kcciol.paper.executors.inline import HERE
+from kcciol.paper.executors.processes import PROCESSES
+from kcciol.paper.executors.ray import CLUSTER
 from kcciol.paper.plan import EXPERIMENTS, STUDIES, RunPlan, every_path, groups
 from kcciol.paper.store import check, rename_old_cells
 from kcciol.paper.study import Bench
@@ -15,16 +16,21 @@ def make(plan: RunPlan) -> list[str]:
     """Make what is not there yet; returns the names of groups that failed. What is there is kept, whatever happens."""
     rename_old_cells(plan)
     check(plan)
-    # a process that trains can be cut, a function cannot
-    several = not plan.ray and (plan.jobs > 1 or plan.until < float("inf"))
-    wanted = groups(plan, apart=several)
+    executor = executor_of(plan)
+    wanted = groups(plan, apart=executor.apart)
     if not wanted and not any(path.exists() for path in every_path(plan)):
         raise UserError("Nothing of this is made of these columns and seeds: ask for others, or leave them out.")
-    for group in wanted if not plan.ray else ():  # the data are there, or it is refused at once
+    for group in wanted if executor.here else ():  # the data are there, or it is refused at once
         if group.columns:
             _ = Bench(STUDIES[group.name], group.columns[0], group.seeds[0], plan.workspace).data
         else:
             EXPERIMENTS[group.name].ready(plan.workspace)
+    return executor.make(plan, wanted)
+
+
+def executor_of(plan: RunPlan) -> Executor:
+    """Where a plan is made."""
     if plan.ray:
-        return make_on_cluster(plan, wanted)
-    return make_in_processes(plan, wanted) if several else make_here(plan, wanted)
+        return CLUSTER
+    # a process that trains can be cut, a function cannot
+    return PROCESSES if plan.jobs > 1 or plan.until < float("inf") else HERE

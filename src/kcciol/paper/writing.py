@@ -9,7 +9,8 @@ from typing import Any
 
 from kcciol.errors import UserError
 from kcciol.files import read_json, write_json
-from kcciol.paper.formats import TABLE
+from kcciol.files.documents import Document
+from kcciol.paper.formats import FIGURE, TABLE
 from kcciol.paper.plan import EXPERIMENTS, STUDIES, RunPlan
 from kcciol.paper.plot import Plot
 from kcciol.paper.rehearsal import is_rehearsal, rehearsed
@@ -42,14 +43,14 @@ def write_tables(plan: RunPlan, out: Path, seconds: float) -> tuple[list[Path], 
         spent = _spent(plan, name, seconds, [out / f"{table}.json" for table in made])
         for figure in drawn:
             path = out / "figures" / f"{figure.name}.json"
-            if why := _why_left(path, "columns or seeds", figure.lost):
+            if why := _why_left(path, FIGURE, "columns or seeds", figure.lost):
                 left.append(why)
             else:
                 written.append(figure.write(path.parent, plan.workspace.tiny))
         for table, values in made.items():
             path = out / f"{table}.json"
             new = (rehearsed(values) if plan.workspace.tiny else values) | {"device_seconds": spent}
-            if not (why := _why_left(path, "cells", partial(lost, new=new))):
+            if not (why := _why_left(path, TABLE, "cells", partial(lost, new=new))):
                 TABLE.write(path, new)
                 written.append(path)
             elif table in plan.parts[name]:  # of the others there need not be all that there was
@@ -66,10 +67,10 @@ def made_of(plan: RunPlan, name: str) -> tuple[dict[str, Any], list[Plot]]:
     return STUDIES[name].tables(found), draw(found) if draw is not None else []
 
 
-def _why_left(path: Path, what: str, missed: Callable[[dict[str, Any]], list[str]]) -> str:
+def _why_left(path: Path, kind: Document, what: str, missed: Callable[[dict[str, Any]], list[str]]) -> str:
     """Why the table or figure that lies there must stay; nothing where there is none, or it may be replaced.
     missed: what it has that the new one has not."""
-    old = _table(path)
+    old = _read(path, kind)
     if old is None and path.exists():
         return f"{path} is left as it is, but cannot be read: move it away, and it is written anew."
     gone = [] if old is None else missed(old)
@@ -88,7 +89,8 @@ def _spent(plan: RunPlan, name: str, seconds: float, tables: list[Path]) -> list
         spent = list(read_json(log))
     except (UserError, TypeError):  # none yet, or damaged: it begins anew
         spent = []
-    before = (old.get("device_seconds") for old in map(_table, tables) if old is not None and not is_rehearsal(old))
+    there = [old for path in tables if (old := _read(path, TABLE)) is not None and not is_rehearsal(old)]
+    before = (old.get("device_seconds") for old in there)
     spent = max(spent, *(list(found) for found in before if isinstance(found, list)), [], key=len)
     if seconds > 0:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -115,17 +117,16 @@ def lost(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 def refuse_rehearsal(out: Path) -> None:
     """A rehearsal must not go where real tables and figures lie."""
     for path in sorted([*out.glob("*.json"), *out.glob("figures/*.json")]):
-        found = _table(path)
+        found = _read(path, TABLE if path.parent == out else FIGURE)
         if found is not None and ("rows" in found or path.parent != out) and not is_rehearsal(found):
             raise UserError(f"{path} is no rehearsal, and a rehearsal would go over it: choose another --out.")
 
 
-def _table(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, kind: Document) -> dict[str, Any] | None:
     try:
-        found = read_json(path)
+        return kind.read(path)
     except UserError:  # there is none, or nothing that could be lost
         return None
-    return found if isinstance(found, dict) else None
 
 
 def cells_in(value: Any, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:

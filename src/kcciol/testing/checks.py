@@ -97,7 +97,7 @@ def check_dull_and_extreme_inputs(case: Case) -> None:
 
 def check_copies(case: Case) -> None:
     """The same keys learn the same, bit for bit; copies side by side learn what each would alone."""
-    (first, y), (second, _) = (examples(case.model, 30, seed) for seed in (0, 1))
+    (first, y), (second, _) = (examples(case.model, 12, seed) for seed in (0, 1))  # few: rounding grows
     streams = torch.stack([first, second])
     both, again, one, two = (case.make(keys) for keys in ((3, 8), (3, 8), (3,), (8,)))
     for learner, own in ((both, streams), (again, streams), (one, streams[:1]), (two, streams[1:])):

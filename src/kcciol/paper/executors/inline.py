@@ -15,6 +15,7 @@ from kcciol.engine.stop import Stopped
 from kcciol.errors import Busy, UserError
 from kcciol.evaluation.results import RESULT, with_record
 from kcciol.files import held
+from kcciol.paper.executors.executor import Executor
 from kcciol.paper.plan import EXPERIMENTS, STUDIES, Group, RunPlan, cells
 from kcciol.paper.study import Bench, Cell, Study, trained_seconds
 
@@ -121,3 +122,6 @@ def make_cell(path: Path, bench: Bench, cell: Cell, key: dict[str, str]) -> None
     RESULT.write(path, {"cell": key} | result | {"cell_seconds": seconds, "trained_seconds": spent})
     column = f"{key['column']}, seed {bench.seed}"
     print(f"{key['study']}, {column}, {key['part']}, {key['name']}: {seconds:.1f} s", flush=True)
+
+
+HERE = Executor(make_here)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from kcciol.paper.executors.executor import Executor
 from kcciol.paper.plan import INCOMPLETE, Group, RunPlan
 
 TRAINING = 3  # groups that train at once: one nearly fills a GPU, so more end no sooner, and all are cut in the middle
@@ -76,3 +77,6 @@ def command(plan: RunPlan, group: Group, runs: Path) -> list[str]:
     if plan.workspace.root:
         found += ["--root", plan.workspace.root]
     return found + (["--preset", "tiny"] if plan.workspace.tiny else [])
+
+
+PROCESSES = Executor(make_in_processes, apart=True)

@@ -19,6 +19,7 @@ from typing import Any
 
 from kcciol.errors import UserError
 from kcciol.files import write_text
+from kcciol.paper.executors.executor import Executor
 from kcciol.paper.executors.processes import command
 from kcciol.paper.plan import INCOMPLETE, Group, RunPlan
 
@@ -113,3 +114,6 @@ def _try_joining(address: str) -> None:
         raise UserError(
             f"What answers at {address} does not behave as a Ray cluster does: is that its address?"
         ) from None
+
+
+CLUSTER = Executor(make_on_cluster, here=False)

@@ -121,11 +121,11 @@ def explained(names: Iterable[str]) -> dict[str, str]:
     >>> explained(["lambda0", "mrcl-same", "what"])["-same"]
     'with the trajectories and steps of kcciol'
     """
-    from kcciol.learners import LEARNERS
+    from kcciol.learners import LEARNERS, card_of
     from kcciol.meta.methods import REPRESENTATIONS
 
     methods = {name: method.what for name, method in REPRESENTATIONS.items()}
-    known = methods | {name: learner.card.what for name, learner in LEARNERS.items()} | COLUMNS
+    known = methods | {name: card_of(name).what for name in LEARNERS.ours} | COLUMNS
     every = list(dict.fromkeys(names))
     found = {name: known[name] for name in every if name in known}
     return found | {end: words for end, words in ENDS.items() if any(name.endswith(end) for name in every)}

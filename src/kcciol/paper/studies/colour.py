@@ -73,7 +73,7 @@ NOTES2 = {
 
 # --- Table 7 ----------------------------------------------------------------------------------------------------------
 
-LEARNERS = ("online", "er", "der", "der++", "hal", "merlin", "gss", "podnet")
+TABLE7_LEARNERS = ("online", "er", "der", "der++", "hal", "merlin", "gss", "podnet")
 STARTS: dict[str, tuple[Trained, ...]] = {
     "scratch": ("head", "all"),
     "pretrained": ("head", "all"),
@@ -97,7 +97,7 @@ def table7(classes: tuple[int, ...], held_out: int) -> Callable[[str], Mapping[s
     def part(column: str) -> Mapping[str, Cell]:
         found: dict[str, Cell] = {}
         for trains in STARTS[column]:
-            for name in (name for name in LEARNERS if suits(name, column, trains)):
+            for name in (name for name in TABLE7_LEARNERS if suits(name, column, trains)):
                 several = name in cells.ADAM[trains]
                 for optimizer in ("sgd", "adam") if several else ("sgd",):
                     fixed = {"optimizer": optimizer} if several else {}

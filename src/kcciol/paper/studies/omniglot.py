@@ -84,7 +84,7 @@ def heads(column: str) -> Mapping[str, Cell]:
     return found
 
 
-LEARNERS = {"online": "online", "approx-iid": "approx-iid", "mer": "mer", "ewc": "ewc", "er-reservoir": "er"}
+TABLE5_ROWS = {"online": "online", "approx-iid": "approx-iid", "mer": "mer", "ewc": "ewc", "er-reservoir": "er"}
 REPLAY = ("der", "der++", "hal", "gss")  # of Table 5 on a frozen network, and not in the paper
 CLOSED = ("ncm", "gaussian", "slda", "ridge")
 STARTS: dict[str, tuple[Trained, ...]] = {
@@ -106,15 +106,15 @@ def continual(task_classes: int, tasks: int) -> Callable[[str], Mapping[str, Cel
         found: dict[str, Cell] = {}
         if column == "scratch":
             for floor in ("pixels", "head"):
-                found |= cells.variant("ncm", "ncm", floor, cells.closed_settings("ncm"), **sizes)
+                found |= cells.variant("ncm", "ncm", floor, {}, **sizes)
         for trains in STARTS[column]:
-            for row, name in LEARNERS.items():
+            for row, name in TABLE5_ROWS.items():
                 found |= cells.rows_of(row, name, trains, **(few if trains == "all" else sizes))
             if trains == "head":
                 for name in REPLAY if task_classes == 1 else ():
                     found |= cells.rows_of(name, name, trains, **sizes)
                 for name in CLOSED:
-                    found |= cells.variant(name, name, trains, cells.closed_settings(name), **sizes)
+                    found |= cells.variant(name, name, trains, cells.CLOSED.get(name, {}), **sizes)
         return found
 
     return part
