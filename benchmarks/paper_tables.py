@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kcciol.paper.report.consolidation import gap
+from kcciol.paper.report.formatting import at_edge, marks_of
+from kcciol.paper.report.read import TableCell, read_table
 
 RESULTS = Path(__file__).parents[1] / "results"
 Cells = dict[str, dict[str, Any]]
@@ -27,6 +29,7 @@ def markdown_table(axis: str, columns: Sequence[str], rows: Mapping[str, Sequenc
 
 def columns(name: str, wanted: Sequence[str], shown: Callable[[Cells, str], str], group: str = "") -> str:
     """Some columns of a table."""
+    assert len(set(wanted)) == len(wanted), "a column is printed once"
     data = read(f"{name}.json")
     rows = data["rows"][group] if group else data["rows"]
     cells = {row: [shown(cells, column) if column in cells else "" for column in wanted] for row, cells in rows.items()}
@@ -37,25 +40,21 @@ def accuracy(cells: Cells, column: str) -> str:
     """Mean, interval and marks, the printed number in brackets."""
     cell = cells[column]
     interval = f" ± {cell['ci95']:.1f}" if cell.get("ci95") is not None else ""
-    marks = "†" * at_edge(cell) + "‡" * bool(cell.get("provenance"))
+    marks = "".join(mark for mark, _ in marks_of(TableCell(cell["mean"], cell.get("ci95"), cell.get("std"), cell)))
     paper = f" ({cells['paper: ' + column]['mean']:.1f})" if "paper: " + column in cells else ""
     return f"{cell['mean']:.1f}{interval}{marks}{paper}"
 
 
-def at_edge(cell: dict[str, Any]) -> bool:
-    """Whether a setting was chosen at the end of its grid."""
-    return any(isinstance(choice, dict) and bool(choice.get("at_edge")) for choice in cell.get("choice", []))
-
-
 def edges() -> str:
-    """The columns of each table with such settings, and in which rows."""
+    """The columns of each table with settings that were chosen at the end of their grid, and in which rows."""
     found: dict[str, list[str]] = {}
-    for name in ("table1", "table2", "table3", "table5", "table6", "table7"):
-        rows = read(f"{name}.json")["rows"]
-        for column in dict.fromkeys(c for cells in rows.values() for c in cells):
-            places = [row for row, cells in rows.items() if column in cells and at_edge(cells[column])]
-            if places:
-                found[f"{name}: {column}"] = ["all" if len(places) == len(rows) else ", ".join(places)]
+    for name in ("table1", "table2", "table3", "table5", "table6", "table7", "heads"):
+        for grid in read_table(RESULTS / f"{name}.json").grids:
+            title = ", ".join(filter(None, (name, grid.group and f"{grid.group} classes")))
+            for column in grid.columns:
+                places = [row for row, cells in grid.rows.items() if column in cells and at_edge(cells[column])]
+                if places:
+                    found[f"{title}: {column}"] = ["all" if len(places) == len(grid.rows) else ", ".join(places)]
     return markdown_table("column", ["rows"], found)
 
 
@@ -105,7 +104,7 @@ LEARNERS = ("online, kcciol's start, frozen", "kcciol")
 CLOSED = tuple(f"{c} + {head}" for head in ("ncm", "gaussian") for c in ("mrcl", "kcciol-phase2", "kcciol"))
 AGAINST = [(f"kcciol + {head}", f"{c} + {head}") for head in ("ncm", "gaussian") for c in ("kcciol-phase2", "mrcl")]
 TABLES: dict[str, Callable[[], str]] = {
-    "table1": lambda: columns("table1", (*REPRESENTATIONS, "kcciol-paper", "kcciol"), accuracy),
+    "table1": lambda: columns("table1", REPRESENTATIONS, accuracy),
     "rivals": lambda: columns("table1", (*RIVALS, *SAME, "kcciol"), accuracy),
     "margins": lambda: differences("table1", [("kcciol", c) for c in ("oml", "anml", *SAME)]),
     "stages": lambda: columns("table1", STAGES, accuracy),

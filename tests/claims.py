@@ -6,7 +6,8 @@ interval of its own in the text may leave it out. A number that no file holds sa
 
 A comparison is written `in every row<!-- all: table1/*/oml-same > table1/*/anml -->`, with the same in place of each
 `*`, or `10 to 14<!-- all: table2/*/kcciol - mrcl in 10..14 -->`; `<!-- all but 150, 600: ... -->` leaves some out, of
-which it must not hold.
+which it must not hold. `the highest<!-- highest: table1/*/oml of anml, mrcl -->` says that it has the highest mean of
+these columns in every row.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kcciol.paper.report.consolidation import gap
 RESULTS = Path(__file__).parents[1] / "results"
 CLAIM = re.compile(r"([+−-]?\d[\d.,]*(?: ± \d[\d.]*)?)(?: %)?<!-- ([\w-]+/[^>]*?) -->")
 ALL = re.compile(r"<!-- all(?: but ([^:>]+))?:\s([^>]+?) (?:> ([^>]+?)|in (-?[\d.]+?)\.\.(-?[\d.]+)) -->")
+HIGHEST = re.compile(r"<!-- highest:\s([^>]+?) of ([^>]+?) -->")
 UNKEPT = re.compile(r"[+−-]?\d[\d.,]*<!-- not in results -->")
 TABLES = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 CODE = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)|arXiv \S+|Python 3\.\d+", re.DOTALL)
@@ -42,8 +44,12 @@ def mistakes(text: str) -> list[str]:
             found.append(f"{written} of {place} is {said}")
     for but, left, right, low, high in ALL.findall(prose):
         found += wrong_comparison(left, right, low, high, {name.strip() for name in but.split(",")} - {""})
-    found += ["a comparison cannot be read"] * (prose.count("<!-- all") - len(ALL.findall(prose)))
-    rest = CODE.sub("", UNKEPT.sub("", ALL.sub("", CLAIM.sub("", prose))))
+    for best, others in HIGHEST.findall(prose):
+        for other in others.split(","):
+            found += wrong_comparison(best, f"{best.rpartition('/')[0]}/{other.strip()}", "", "", set())
+    read_well = len(ALL.findall(prose)) + len(HIGHEST.findall(prose))
+    found += ["a comparison cannot be read"] * (prose.count("<!-- all") + prose.count("<!-- highest") - read_well)
+    rest = CODE.sub("", UNKEPT.sub("", HIGHEST.sub("", ALL.sub("", CLAIM.sub("", prose)))))
     return found + [f"{number} is read from nowhere" for number in UNREAD.findall(rest)]
 
 

@@ -24,11 +24,21 @@ def test_a_precision_ends_with_its_block(name: Precision, fast: bool) -> None:
     before = flags()
     with precision(name, GPU):
         assert flags() == (fast, fast, True, False)
-        with precision("float32", GPU):
-            assert flags() == (False, False, True, False)
+        with precision(name, GPU):
+            assert flags() == (fast, fast, True, False)
         assert flags() == (fast, fast, True, False)
-        with precision(name, torch.device("cpu")):
-            assert flags() == (False, False, True, False)
+    assert flags() == before
+
+
+@pytest.mark.parametrize("device", [GPU, torch.device("cpu")])
+def test_a_block_of_another_precision_within_a_block_is_refused(device: torch.device) -> None:
+    """Else it would change what other threads in the outer block compute."""
+    before = flags()
+    with precision("tf32", device):
+        inside = flags()
+        with pytest.raises(RuntimeError, match="float32 lies within"), precision("float32", device):
+            pass
+        assert flags() == inside
     assert flags() == before
 
 

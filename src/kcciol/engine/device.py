@@ -25,7 +25,7 @@ def pick_device(name: str) -> torch.device:
 
 Flags = tuple[bool, bool, bool, bool]
 _turn = threading.Condition()
-_inside: dict[int, int] = {}  # how many blocks each thread is in
+_inside: dict[int, list[bool]] = {}  # of each thread, whether the blocks that it is in want quick products
 _outside: list[Flags] = []  # what holds when nobody is in one
 
 
@@ -35,26 +35,27 @@ def precision(name: Precision, device: torch.device) -> Iterator[None]:
 
     Convolutions are taken from the algorithms whose results do not change from run to run: a resumed run must end in
     the same weights. PyTorch has one such setting for the whole process: threads whose blocks want the same share it,
-    and who wants another waits for them.
+    and who wants another waits for them. So a block within a block must want the same: two threads that each waited
+    for the other to leave would wait for ever.
     """
-    fast, thread = name != "float32" and device.type == "cuda", threading.get_ident()
-    wanted = (fast, fast, True, False)
+    quick, thread = name != "float32", threading.get_ident()
+    wanted = (quick and device.type == "cuda", quick and device.type == "cuda", True, False)
     with _turn:
-        if thread not in _inside:
+        own = _inside.get(thread, [])
+        if any(other != quick for other in own) or (own and _flags() != wanted):
+            raise RuntimeError(f"A block of products in {name} lies within one of another precision.")
+        if not own:
             _turn.wait_for(lambda: not _inside or _flags() == wanted)
-        before = _flags()
         if not _inside:
-            _outside[:] = [before]
-        _inside[thread] = _inside.get(thread, 0) + 1
-        _set(wanted)
+            _outside[:] = [_flags()]
+            _set(wanted)
+        _inside[thread] = [*own, quick]
     try:
         yield
     finally:
         with _turn:
-            _inside[thread] -= 1
-            if _inside[thread]:  # it was a block within a block
-                _set(before)
-            else:
+            _inside[thread].pop()
+            if not _inside[thread]:
                 del _inside[thread]
             if not _inside:
                 _set(_outside.pop())

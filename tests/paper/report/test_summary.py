@@ -56,9 +56,17 @@ def test_rows_are_taken_in_order(tmp_path: Path) -> None:
 def test_small_errors_keep_their_digits(tmp_path: Path) -> None:
     rows = {"1": {"kcciol": cell(0.0712, 0.01), "paper: kcciol": printed(0.08)}}
     table = {"title": "Sine", "axis": "tasks", "metric": "mean squared error", "rows": rows}
-    assert "| Sine, mean squared error | tasks: 1 | 0.08 | 0.071 ± 0.010 |" in markdown(
+    assert "| Sine, mean squared error | tasks: 1 | 0.08 | 0.071 ± 0.010↕ |" in markdown(
         read(folder(tmp_path, table4=table))
     )
+
+
+def test_numbers_are_marked_as_everywhere(tmp_path: Path) -> None:
+    history = {"provenance": ["its cells are not kept"], "choice": [{"at_edge": True}]}
+    rows = {"1": {"kcciol": cell(60.0) | history, "paper: kcciol": printed(50.0)}}
+    found = markdown(read(folder(tmp_path, table1={"title": "Omniglot", "rows": rows})))
+    assert "| 60.0 ± 0.5†‡ |" in found
+    assert "† a setting was chosen at the end of its grid; ‡ its cells are not kept" in found
 
 
 def test_runs_that_diverged_have_no_point(tmp_path: Path) -> None:
@@ -66,7 +74,7 @@ def test_runs_that_diverged_have_no_point(tmp_path: Path) -> None:
     lost = {"mean": None, "n": 50, "diverged": 50}
     rows = {n: {"kcciol": c, "paper: kcciol": printed(0.4)} for n, c in (("1", lost), ("2", cell(0.5, 0.1)))}
     results = read(folder(tmp_path, table4={"title": "Sine", "rows": rows}))
-    assert markdown(results).splitlines()[2:4] == ["| Sine | 1 | 0.4 | ∞ |", "|  | 2 | 0.4 | 0.500 ± 0.100 |"]
+    assert markdown(results).splitlines()[2:4] == ["| Sine | 1 | 0.4 | ∞ |", "|  | 2 | 0.4 | 0.500 ± 0.100↕ |"]
     picture(results, tmp_path / "a.svg")
     assert "inf" not in (tmp_path / "a.svg").read_text()
 

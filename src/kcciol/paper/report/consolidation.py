@@ -12,6 +12,7 @@ from kcciol.paper.report.chart import numeric, on_scales, overlay
 from kcciol.paper.report.formatting import counted, digits_of, mean_and_interval, signed
 from kcciol.paper.report.markup import Html, el, join, line, scrolling_table
 from kcciol.paper.report.read import LARGEST, METHOD, PAPER, CellGrid, ResultTable, TableCell
+from kcciol.paper.report.view import explained_marks
 
 CONTROL = "control"
 STAGES = {  # columns: what they are called here, and the kind of their lines
@@ -29,7 +30,7 @@ GAPS = {  # differences: the columns they are of
     "kcciol − control, our meta-loss, first order": ("kcciol-first", "control-first"),
     "kcciol − oml-same": (METHOD, "oml-same"),
 }
-OTHER_RATES = "*"
+OTHER_RATES = "≠"
 MANY = 8  # columns that leave no room for a chart beside them
 SEEDS = 3  # with fewer, their spread says next to nothing
 SMALL = 0.01  # differences of errors that need more digits
@@ -81,7 +82,7 @@ def _panel(table: ResultTable, grid: CellGrid) -> Html:
     rows = []
     for row, cells in grid.rows.items():
         if METHOD in cells:
-            means = [mean_and_interval(cells[c], digits)[0] if c in cells else "" for c in stages]
+            means = [_mean(cells[c], digits) if c in cells else el("td") for c in stages]
             rows.append(line(row, [*_gaps(table, cells, gaps.values(), digits), *means]))
     names = [re.sub(r" (?=\d)", "\u00a0", name) for name in heads]  # "phase 1" is one word
     about = f"{table.measure}{on_scales(grid, list(lines), table.lower)}{_seeds(grid)}"
@@ -93,6 +94,10 @@ def _panel(table: ResultTable, grid: CellGrid) -> Html:
         scrolling_table(names, rows, "cells", f"{table.title}, by phase"),
         class_="wide" if len(heads) > MANY else None,
     )
+
+
+def _mean(cell: TableCell, digits: int) -> Html:
+    return el("td", mean_and_interval(cell, digits)[0], *explained_marks(cell))
 
 
 def _seeds(grid: CellGrid) -> str:

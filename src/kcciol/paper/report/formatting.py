@@ -173,6 +173,11 @@ def marks_of(cell: TableCell) -> list[tuple[str, str]]:
     return [(mark, meaning) for mark, (meaning, holds) in CELL_MARKS.items() if holds(cell)]
 
 
+def marked(cell: TableCell, digits: int) -> str:
+    """Mean, interval and marks."""
+    return number(cell, digits) + "".join(mark for mark, _ in marks_of(cell))
+
+
 def used_marks(table: ResultTable) -> str:
     """What the marks behind numbers mean, those that there are."""
     own = [cell for grid in table.grids for *_, cell in grid.own()]

@@ -11,7 +11,7 @@ from typing import Any
 from kcciol.errors import UserError
 from kcciol.files import replacing, require_file
 from kcciol.paper.report.chart import by_powers, numeric, spread_out
-from kcciol.paper.report.formatting import EDGE, at_edge, digits_of, number, printed
+from kcciol.paper.report.formatting import CELL_MARKS, digits_of, marked, printed
 from kcciol.paper.report.read import METHOD, PAPER, CellGrid, Results, ResultTable
 from kcciol.paper.report.view import of_column
 
@@ -46,15 +46,15 @@ def markdown(results: Results) -> str:
         both = [n for n, row in grid.rows.items() if {METHOD, PAPER + METHOD} <= set(row)]
         for n in dict.fromkeys((both[0], both[len(both) // 2], both[-1])):
             row = grid.rows[n]
-            cells = [number(row[c], digits) + (EDGE if at_edge(row[c]) else "") if c in row else "" for c in columns]
+            cells = [marked(row[c], digits) if c in row else "" for c in columns]
             what = ", ".join(filter(None, (table.short, table.measure))) if n == both[0] else ""
             place = f"{table.axis}: {n}" if table.axis else n
             words = [_safe(what), _safe(place), printed(row[PAPER + METHOD]), *cells]
             lines.append("| " + " | ".join(words) + " |")
     seeds = ", ".join(f"{table.short} {count}" for table, _ in shown if (count := _seeds(table)))
     note = f"; trained representations of `{METHOD}`: {seeds}" if seeds else ""
-    edge = f"; {EDGE} its rate was chosen at the end of the grid" if any(EDGE in line for line in lines) else ""
-    return "\n".join([*lines, "", _safe(f"(± is the 95 % interval over streams{note}{edge}.)")])
+    used = [f"; {mark} {meaning}" for mark, (meaning, _) in CELL_MARKS.items() if any(mark in line for line in lines)]
+    return "\n".join([*lines, "", _safe(f"(± is the 95 % interval over streams{note}{''.join(used)}.)")])
 
 
 def picture(results: Results, out: Path) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from kcciol.paper.report.chart import charts, numeric, on_scales
 from kcciol.paper.report.facts import box, every_number, how_measured, names, notes
-from kcciol.paper.report.formatting import counted, fixed, marks_of, mean_and_interval, printed, signed, used_marks
+from kcciol.paper.report.formatting import counted, fixed, mean_and_interval, printed, signed, used_marks
 from kcciol.paper.report.markup import Html, el, line, scrolling_table
 from kcciol.paper.report.read import PAPER, CellGrid, ResultTable, verdict
-from kcciol.paper.report.view import MARKS, RIVAL, View, heading, tally, words_of
+from kcciol.paper.report.view import MARKS, RIVAL, View, explained_marks, heading, tally, words_of
 
 INTERVAL = "± is the 95 % interval over the streams of all seeds"
 WIDE = 8  # a grid with more columns than this, and than rows, is shown on its side
@@ -114,8 +114,8 @@ def _cell(view: View, grid: CellGrid, row: str, column: str) -> Html:
     if ours is not None:
         name = f"{view.anchor}-box{next(view.boxes)}"
         mean, interval = mean_and_interval(ours, view.digits)
-        marks = [el("small", f" {mark}", title=meaning) for mark, meaning in marks_of(ours)]
-        shown = el("button", mean, el("small", interval) if interval else "", *marks, popovertarget=name, type="button")
+        about = [el("small", interval)] * bool(interval) + explained_marks(ours)
+        shown = el("button", mean, *about, popovertarget=name, type="button")
         opened = box(view, grid, row, column, name)
     if paper is None:
         share = _share(grid, row, column, view.table.lower) if column in grid.plain else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kcciol.paper.report.formatting import digits_of, marks_of, number, printed, used_marks
+from kcciol.paper.report.formatting import digits_of, marked, printed, used_marks
 from kcciol.paper.report.read import PAPER, CellGrid, ResultTable
 
 
@@ -30,7 +30,7 @@ def _cells(table: ResultTable, grid: CellGrid, digits: int) -> list[list[str]]:
         shown = [
             " ".join(
                 [
-                    *([number(ours, digits) + "".join(mark for mark, _ in marks_of(ours))] if ours is not None else []),
+                    *([marked(ours, digits)] if ours is not None else []),
                     *([f"({printed(paper)})"] if paper is not None else []),
                 ]
             )

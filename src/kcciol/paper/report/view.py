@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kcciol.paper.report.formatting import counted, digits_of
+from kcciol.paper.report.formatting import counted, digits_of, marks_of
 from kcciol.paper.report.markup import Html, el, join
-from kcciol.paper.report.read import METHOD, PAPER, ResultTable, verdict
+from kcciol.paper.report.read import METHOD, PAPER, ResultTable, TableCell, verdict
 
 MARKS: dict[str, str] = {"reached": "✓", "within": "≈", "missed": "✗"}
 RIVAL = "one of its rivals, made again: no number to reach"
@@ -100,3 +100,8 @@ def of_column(table: ResultTable, key: str, column: str) -> Any:
     """What the table says about a column, or about all of them."""
     value = table.about.get(key)
     return value.get(column) if isinstance(value, dict) else value
+
+
+def explained_marks(cell: TableCell) -> list[Html]:
+    """The marks behind a number, which say what they mean when they are pointed at."""
+    return [el("small", f" {mark}", title=meaning) for mark, meaning in marks_of(cell)]
