@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kcciol import config as configs
-from kcciol.config import Config, preset, preset_values, presets, read
+from kcciol.config import Config, DataConfig, preset, preset_values, presets, read
 from kcciol.errors import UserError
 from kcciol.paper.presets import generation_preset, member, regression_preset
 from kcciol.paper.studies import sine
@@ -29,6 +30,12 @@ def test_toml_goes_round(name: str) -> None:
     config = member(values) if "problem" in values else preset(name)
     assert from_dict(type(config), tomllib.loads(to_toml(config))) == config
     assert from_dict(type(config), to_dict(config)) == config
+
+
+@pytest.mark.parametrize("root", ["/data/\N{GRINNING FACE}", "a\x7fb", 'a "quoted" \\ one', "Schrift\u0300", "a\tb"])
+def test_paths_of_any_characters_go_round(root: str) -> None:
+    config = replace(preset("quickstart"), data=DataConfig(root=root))
+    assert from_dict(type(config), tomllib.loads(to_toml(config))) == config
 
 
 def test_the_printed_hyper_parameters() -> None:

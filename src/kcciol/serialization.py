@@ -76,11 +76,16 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
 def to_toml(config: Any) -> str:
     """A config as a TOML file that `read_toml` and `from_dict` turn back into the same config."""
     values = to_dict(config)
-    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    lines = [f"{key} = {_toml(value)}" for key, value in values.items() if not isinstance(value, dict)]
     for section, table in values.items():
         if isinstance(table, dict):
-            lines += ["", f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+            lines += ["", f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it: as JSON does, but that no character is two."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,22 @@ def test_what_there_is_and_what_can_be_downloaded() -> None:
     assert [name for name, d in data.DATASETS.items() if d.download] == ["omniglot", "cifar100", "mnist"]
     assert all(dataset.defaults.name == name for name, dataset in data.DATASETS.items())
     assert data.DATASETS["glyphs"].defaults == preset("quickstart").data
+
+
+def test_a_word_behind_a_flag_is_no_data_set(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "check", "--root", "omniglot", "glyphs", "--size", "8"]) == 0
+    assert "novel      100 classes" in capsys.readouterr().out  # the number that glyphs has
+
+
+def test_a_broken_data_set_of_another_package_costs_no_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = EntryPoint("broken", "there_is_no_such_module:DATASET", "kcciol.data")
+    monkeypatch.setattr("kcciol.plugins.entry_points", lambda group: EntryPoints([broken]))
+    assert main(["data", "list"]) == 0
+    said = capsys.readouterr()
+    assert "alphabets" in said.out
+    assert "data set 'broken' of the package there_is_no_such_module cannot be used" in said.err
 
 
 def test_a_data_set_that_is_not_there_is_named_with_those_that_are() -> None:

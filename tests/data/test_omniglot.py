@@ -15,6 +15,7 @@ from kcciol.config import DataConfig
 from kcciol.data import ClassSet, omniglot
 from kcciol.data.omniglot import OmniglotHalf
 from kcciol.errors import UserError
+from kcciol.files.tensors import Format, read_tensors, write_tensors
 
 BASE = OmniglotHalf("images_background", 4, drawers=3)
 NOVEL = OmniglotHalf("images_evaluation", 2, drawers=3)
@@ -116,15 +117,21 @@ def test_each_size_has_its_cache(root: Path) -> None:
     assert len(caches(root)) == 2
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "nonsense"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "nonsense", "half"])
 def test_a_corrupt_cache_is_rebuilt(root: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = load(root)[0].images.clone()
     (path,) = (root / ".kcciol-cache").iterdir()
     good = path.read_bytes()
     flipped = good[:-100] + bytes([good[-100] ^ 255]) + good[-99:]
     bad = {"truncated": good[: len(good) // 2], "flipped": flipped, "empty": b"", "nonsense": b"x" * 999}
-    path.unlink()
-    path.write_bytes(bad[damage])
+    if damage == "half":  # a whole file in which a split is missing
+        header, tensors = read_tensors(path, Format("cache", ()))
+        del header["names"]["novel"]
+        path.unlink()
+        write_tensors(path, Format("cache", ()), header, tensors)
+    else:
+        path.unlink()
+        path.write_bytes(bad[damage])
     assert torch.equal(load(root)[0].images, expected)
     monkeypatch.setattr(omniglot, "read_classes", lambda *_: pytest.fail("decoded again"))
     assert torch.equal(load(root)[0].images, expected)

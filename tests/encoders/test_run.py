@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
+import pytest
 import torch
 
 from kcciol.data import load
 from kcciol.encoders import Encoder
 from kcciol.encoders.run import Representation
+from kcciol.errors import UserError
 from tests.learners.battery import tiny
 
 
@@ -38,3 +42,19 @@ def test_the_identity_is_of_what_decides_the_features() -> None:
     found = {r.identity for r in (untrained, moved, other, stepped)}
     assert len(found) == 4
     assert torch.equal(again.features(data.novel.images), untrained.features(data.novel.images))
+
+
+def test_arrays_of_any_layout_are_images_and_others_are_refused() -> None:
+    config = tiny(base=6, held_out=0, novel=4, samples=4)
+    data = load(config.data)
+    encoder = Representation.untrained(config, data.base)
+    images = data.novel.images[:, 0].numpy()
+    mirrored = torch.from_numpy(np.ascontiguousarray(images[..., ::-1]))
+    assert torch.equal(encoder.features(images[..., ::-1]), encoder.features(mirrored))
+    frozen = images.copy()
+    frozen.flags.writeable = False
+    assert torch.equal(encoder.features(frozen), encoder.features(images))
+    others: list[Any] = [images.astype(str), images.astype(np.uint16), images.astype(object), images / 255]
+    for wrong in others:
+        with pytest.raises(UserError, match="must be bytes from 0 to 255"):
+            encoder.features(wrong)

@@ -14,7 +14,7 @@ from kcciol.evaluation.metrics import class_accuracy
 from kcciol.evaluation.stream import Schedule
 from kcciol.evaluation.trace import AccuracyMatrix, Streams, feed, run
 from kcciol.learners import fitting
-from kcciol.learners.base import Settings
+from kcciol.learners.base import Learner, Settings
 from kcciol.learners.gradient import GradientSettings
 from kcciol.learners.model import Head
 from kcciol.learners.ncm import NCM, NCMSettings
@@ -149,6 +149,22 @@ def test_what_was_learned_is_measured_right_after_each_task() -> None:
         pair = slice(2 * task, 2 * task + 2)
         torch.testing.assert_close(every.learned[:, pair], every.matrix[:, task, pair])
     assert torch.equal(every.learned, last.learned)
+
+
+def test_who_wants_the_end_alone_measures_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = streams(Schedule(classes=6, samples=6, task_classes=2))
+    whole = run(online(), given)
+    measured: list[int] = []
+
+    def noted(learner: Learner, images: Any, classes: torch.Tensor, first: int = 0) -> torch.Tensor:
+        measured.append(classes.shape[1])
+        return class_accuracy(learner, images, classes, first)
+
+    monkeypatch.setattr("kcciol.evaluation.trace.class_accuracy", noted)
+    course = run(online(), given, points=[], learned_at=[], each_task=False)
+    assert measured == [6]
+    assert torch.equal(course.final, whole.final)
+    assert not course.knows_forgetting
 
 
 def test_examples_learned_are_asked_where_it_is_wanted() -> None:

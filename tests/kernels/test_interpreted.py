@@ -119,7 +119,7 @@ for extra in (None, more):
             if sums:
                 close(fast[1], plain[1])
 
-from kcciol.kernels import regression_back_triton, regression_triton
+from kcciol.paper.sine import regression_back_triton, regression_triton
 from kcciol.paper.sine import adjoint
 from kcciol.paper.sine import network
 for h, T in ((37, 3), (129, 8), (37, 12), (20, 10), (20, 16)):  # tiles and blocks
@@ -169,18 +169,17 @@ for h, T in ((37, 3), (129, 8), (37, 12), (20, 10), (20, 16)):  # tiles and bloc
         torch.testing.assert_close(g[0], other[0], rtol=1e-4, atol=1e-5)
         assert not g[1].any()
     W, z = [(w.detach(), b.detach()) for w, b in W], z.detach()
-learned, seen = regression_triton._learned, []
-def noted(*arguments, **more):
-    seen.append(torch.backends.cuda.matmul.allow_tf32)
-    return learned(*arguments, **more)
-regression_triton._learned = noted
+precision, seen = regression_triton.precision, []
+def noted(name, device):
+    seen.append(name)
+    return precision(name, device)
+regression_triton.precision = noted
 tall = [(torch.zeros(1, 4, 3), 0), (torch.zeros(1, 4, 4), 0), (torch.zeros(1, 1, 4), 0)]
 fitting = [n for n in (8, 16, 24, 64, 128, 256) if regression_triton.fits(tall, torch.zeros(1, 1, n))]
 assert fitting == [16, 64, 128]
 for exact in (True, False):
     regression_triton.learn(W, z, y, alpha, exact)
-    assert not torch.backends.cuda.matmul.allow_tf32  # as it was
-assert seen == [False, True]
+assert seen == ["float32", "tf32"]
 print("equal")
 """
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from kcciol.cli.terminal import out, parse, with_flags
+from kcciol.cli.terminal import out, parse, say, with_flags
 from kcciol.config import DataConfig
 from kcciol.errors import UserError
 
@@ -47,16 +47,20 @@ def data(words: Sequence[str]) -> int:
     from kcciol import data as package
 
     names = ", ".join(package.DATASETS)
-    name = next((word for word in words if word in package.DATASETS), "")
+    places = zip(["", *words], words, strict=False)  # a word behind a flag is its value
+    name = next((word for before, word in places if word in package.DATASETS and not before.startswith("--")), "")
     start = DataOptions("list", name, data=package.DATASETS[name].defaults if name else DataConfig())
     options = parse(DataOptions, "data", list(words) or ["list"], start, f"Data sets: {names}.")
     if options.action == "list":
         table = Table("name", box=None, pad_edge=False)
         table.add_column("what it is, and its files under the data root", overflow="fold")  # a path must not be cut
-        for name, dataset in package.DATASETS.items():
+        found, wrong = package.DATASETS.survey(package.DATASETS.find)
+        for name, dataset in found.items():
             lines = [dataset.description, f"files: {with_flags(dataset.layout)}"]
             table.add_row(name, "\n".join(lines + [f"download: kcciol data get {name}"] * bool(dataset.download)))
         out.print(table)
+        for sentence in wrong:
+            say(f"kcciol: {sentence}")
         return 0
     if not options.name:
         raise UserError(f"kcciol data {options.action} needs the name of a data set: {names}.")

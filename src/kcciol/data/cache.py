@@ -42,8 +42,8 @@ def _read(path: Path) -> Sets | None:
     try:
         header, tensors = read_tensors(path, _format())
         return {
-            split: ClassSet(tensors[f"{split}.images"], tensors[f"{split}.counts"], tuple(names))
-            for split, names in header["names"].items()
+            split: ClassSet(tensors[f"{split}.images"], tensors[f"{split}.counts"], tuple(header["names"][split]))
+            for split in ("base", "novel")
         }
     except (UserError, KeyError, TypeError, AttributeError, AssertionError):
         return None

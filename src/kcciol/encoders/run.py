@@ -60,11 +60,10 @@ class Representation:
                 f"Images must be a tensor or an array of bytes (..., channels, height, width), not {found}: open files "
                 "first, and make arrays of pictures."
             )
-        if isinstance(images, np.ndarray) and not images.flags.writeable:  # as those of Pillow
-            images = images.copy()
-        images = torch.as_tensor(images)
-        if images.dtype != torch.uint8:
-            raise UserError(f"Images must be bytes from 0 to 255 (torch.uint8), not {images.dtype}: convert them.")
+        if images.dtype not in (torch.uint8, np.uint8):
+            raise UserError(f"Images must be bytes from 0 to 255 (uint8), not {images.dtype}: convert them.")
+        if isinstance(images, np.ndarray):
+            images = torch.from_numpy(np.array(images))  # a copy: torch takes no flipped arrays, nor Pillow's
         shape = tuple(images.shape[-3:])
         if shape != self.problem.encoder.image_shape:
             raise UserError(

@@ -120,7 +120,7 @@ def run_phase(phase: Phase, done: int, engine: EngineConfig, bar: TrainingBar, s
         ends = done == phase.steps
         saves = ends or asked > 0 or done % engine.checkpoint_every == 0
         if ends or done % engine.log_every == 0 or (saves and not phase.keeps_window):
-            phase.log(done, torch.cat(window), (done - began[1]) / (time.monotonic() - began[0]))
+            phase.log(done, torch.cat(window), (done - began[1]) / max(1e-9, time.monotonic() - began[0]))
             window.clear()
         if saves:
             phase.save(done)

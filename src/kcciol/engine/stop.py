@@ -41,9 +41,10 @@ def watch_signals() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, HANG_UP)}
-    if old[HANG_UP] is signal.SIG_IGN:  # behind nohup a run goes on without its terminal
-        del old[HANG_UP]
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, HANG_UP)}
+    if handlers[HANG_UP] is signal.SIG_IGN:  # behind nohup a run goes on without its terminal
+        del handlers[HANG_UP]
+    old = {number: handler for number, handler in handlers.items() if handler is not None}  # None: set by C code
 
     def note(number: int, frame: FrameType | None) -> None:
         request.signal_number = number

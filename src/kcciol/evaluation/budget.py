@@ -40,6 +40,6 @@ def within_budget(scenario: Scenario, name: str, config: EvaluationConfig, fixed
 
     few, more = (1, 2) if per_class else (classes, 2 * classes)
     first = kept(few)
-    each = (kept(more) - first) // (more - few)
+    each = max(1, (kept(more) - first) // (more - few))
     besides = first - few * each
     return {unit: max(1, (budget - (besides if besides < budget else 0)) // each - kind(**dict(fixed)).waiting)}

@@ -118,9 +118,8 @@ def choose(
         for _, group in itertools.groupby(sorted(tried, key=_kind), _kind):
             alike = list(group)
             copies = [option for option in alike for _ in range(count)]
-            final = run_copies(
-                make, copies, list(range(count)) * len(alike), streams, [classes // config.task_classes], []
-            ).final
+            rows = list(range(count)) * len(alike)
+            final = run_copies(make, copies, rows, streams, points=[], learned_at=[], each_task=False).final
             right = final.view(len(alike), count, classes) * scored
             means = (right.sum(-1) / scored.sum(-1)).mean(-1)
             found |= dict(zip(alike, (round(mean, DIGITS) for mean in means.tolist()), strict=True))

@@ -137,16 +137,25 @@ def _mean_but_last(values: Tensor) -> Tensor:
 
 
 def run(
-    learner: Learner, streams: Streams, points: Sequence[int] | None = None, learned_at: Sequence[int] | None = None
+    learner: Learner,
+    streams: Streams,
+    points: Sequence[int] | None = None,
+    learned_at: Sequence[int] | None = None,
+    each_task: bool = True,
 ) -> AccuracyMatrix:
     """Learn the streams and measure after these numbers of tasks (None: after each), and always after the last.
 
-    learned_at: those of them after which the examples learned are asked too (None: after the last).
-    A shuffled stream has no tasks, so it is measured at its end only.
+    learned_at: those of them after which the examples learned are asked too (None: after the last). each_task: every
+    task is measured right after it, without which forgetting is not known. A shuffled stream has no tasks, so it is
+    measured at its end only.
     """
     schedule, classes = streams.schedule, streams.classes
     shuffled, width = schedule.order == "shuffled", schedule.task_classes
-    wanted = [schedule.tasks] if shuffled else sorted({*(points or range(1, schedule.tasks + 1)), schedule.tasks})
+    wanted = (
+        [schedule.tasks]
+        if shuffled
+        else sorted({*(range(1, schedule.tasks + 1) if points is None else points), schedule.tasks})
+    )
     if wanted[0] < 1 or wanted[-1] > schedule.tasks:
         raise UserError(
             f"The stream has {schedule.tasks} tasks, so it cannot be measured after {wanted[0]} or {wanted[-1]}."
@@ -158,7 +167,7 @@ def run(
     matrix, train = [], {}
     for seen in feed(learner, streams):
         known = seen * width
-        if not shuffled and not learner.card.solves:
+        if each_task and not shuffled and not learner.card.solves:
             latest = slice(known - width, known)
             learned[:, latest] = class_accuracy(learner, streams.test, classes[:, latest], latest.start).cpu()
         if seen in wanted:
@@ -177,6 +186,7 @@ def run_copies(
     streams: Streams,
     points: Sequence[int] | None = None,
     learned_at: Sequence[int] | None = None,
+    each_task: bool = True,
 ) -> AccuracyMatrix:
     """Copies with these settings on the streams of these rows, as many at once as memory holds. Copies know nothing of
     each other: how they are split into groups changes nothing."""
@@ -186,7 +196,7 @@ def run_copies(
     for first in range(0, len(settings), size):
         part = streams.of(rows[first : first + size])
         learner = make(settings[first : first + size], part.trajectories)
-        parts.append(run(learner, part, points, learned_at))
+        parts.append(run(learner, part, points, learned_at, each_task))
     return replace(
         parts[0],
         matrix=torch.cat([part.matrix for part in parts]),

@@ -3,10 +3,6 @@
 import functools
 import importlib.util
 
-from torch import Tensor
-
-Affine = tuple[Tensor, Tensor]  # a layer of each copy: weight (B, out, in), bias (B, out)
-
 
 @functools.cache
 def have_triton() -> bool:

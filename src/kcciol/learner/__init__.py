@@ -127,7 +127,8 @@ class OnlineLearner:
                 raise UserError(f"This cannot be learned here ({str(error).partition(chr(10))[0]}).") from error
             finally:
                 if self._known is not None:
-                    self._known = self.learner.snapshot()
+                    known = self.learner.snapshot()
+                    self._known = known if known.lasting else None
 
     def _ask(self, question: Callable[[Snapshot], Answer]) -> Answer:
         """The answer by what is known now."""

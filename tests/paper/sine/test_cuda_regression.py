@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kcciol.config import EngineConfig, PhaseConfig
 from kcciol.engine.graph import capture
-from kcciol.kernels import Affine
+from kcciol.paper.ensemble import Affine
 from kcciol.paper.ensemble.train import masks
 from kcciol.paper.sine import adjoint, network
 from kcciol.paper.sine.adjoint import Through, inner_loops
@@ -57,7 +57,7 @@ def printed_size() -> tuple[list[Affine], Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_kernels_learn_as_the_plain_loop_does(exact: bool) -> None:
-    from kcciol.kernels import regression_triton
+    from kcciol.paper.sine import regression_triton
 
     W, z, y, alpha = printed_size()
     fast, plain = regression_triton.learn(W, z, y, alpha, exact), network.learn(W, z, y, alpha)

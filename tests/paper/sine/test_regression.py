@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from kcciol.kernels import Affine
+from kcciol.paper.ensemble import Affine
 from kcciol.paper.sine import adjoint, network
 from kcciol.paper.sine.adjoint import Loops
 from kcciol.paper.sine.functions import Functions, SineTrajectories, draw

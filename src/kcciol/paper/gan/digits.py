@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from kcciol.config import DataConfig
 from kcciol.data import load
 from kcciol.data.classset import ClassSet, Splits
-from kcciol.kernels import Affine
 from kcciol.nets.pixels import from_signed, to_signed
 from kcciol.optim import adam_, corrections
+from kcciol.paper.ensemble import Affine
 from kcciol.paper.gan.network import LabelledHead, Networks
 from kcciol.paper.gan.outer import step_gradients
 from kcciol.random import keyed, keyed_normal, keyed_uniform

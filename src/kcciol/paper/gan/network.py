@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kcciol.kernels import Affine
 from kcciol.nets.layout import Layout
+from kcciol.paper.ensemble import Affine
 from kcciol.paper.gan.settings import GanConfig
 from kcciol.random import seeded
 

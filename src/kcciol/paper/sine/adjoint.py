@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kcciol.kernels import Affine, have_triton
+from kcciol.kernels import have_triton
+from kcciol.paper.ensemble import Affine
 from kcciol.paper.sine import network
 from kcciol.paper.sine.network import Learn, activations, gradients, stack
 
@@ -185,7 +186,7 @@ def inner_loops(device: torch.device, exact: bool) -> Loops:
     are rounded to TF32."""
     if device.type != "cuda" or not have_triton():
         return PLAIN_LOOPS
-    from kcciol.kernels import regression_back_triton, regression_triton
+    from kcciol.paper.sine import regression_back_triton, regression_triton
 
     way = Way(
         lambda W, z, y, alpha, times: regression_triton.learn_and_keep(W, z, y, alpha, times, exact),

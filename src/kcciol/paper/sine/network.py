@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from kcciol.kernels import Affine
 from kcciol.nets.layout import Layout
+from kcciol.paper.ensemble import Affine
 from kcciol.paper.sine.settings import WidthConfig
 from kcciol.random import seeded
 

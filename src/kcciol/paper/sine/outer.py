@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kcciol.config import GradientOrder
-from kcciol.kernels import Affine
+from kcciol.paper.ensemble import Affine
 from kcciol.paper.ensemble.step import with_constraint
 from kcciol.paper.sine import network
 from kcciol.paper.sine.adjoint import PLAIN_LOOPS, Loops, all_finite

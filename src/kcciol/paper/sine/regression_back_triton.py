@@ -28,8 +28,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kcciol.kernels import Affine
-from kcciol.kernels.regression_triton import Kept, RegressionTiles, far_sum, precision
+from kcciol.engine.device import precision
+from kcciol.paper.ensemble import Affine
+from kcciol.paper.sine.regression_triton import Kept, RegressionTiles, far_sum
 
 REACH = RegressionTiles(units=16, depth=64, warps=2, stages=4)
 TURN = RegressionTiles(units=16, depth=64, warps=4, stages=3)
@@ -159,7 +160,7 @@ def back(
 
     exact: products in float32; else their operands are rounded to TF32.
     """
-    with precision(exact):
+    with precision("float32" if exact else "tf32", z.device):
         return _back(adjoints, z.contiguous(), alpha, kept, exact)
 
 

@@ -1,6 +1,6 @@
 """The inner loop of regression on a GPU: steps of SGD on three layers, two kernels a step.
 
-The plain form is `regression.network.learn`. A step depends on the one before, so what counts is how many kernels it
+The plain form is `network.learn`. A step depends on the one before, so what counts is how many kernels it
 takes and how long each needs. With h1 = relu(W1 z + b1), h2 = relu(W2 h1 + b2) and the answer w3 h2 + b3:
 
     _learn  some units of the first layer: from the errors of the step before, the gradient at their outputs and the
@@ -24,8 +24,7 @@ before each block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,7 +32,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kcciol.kernels import Affine
+from kcciol.engine.device import precision
+from kcciol.paper.ensemble import Affine
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def learn(W: Sequence[Affine], z: Tensor, y: Tensor, alpha: Tensor, exact: bool 
     exact: products in float32; else their operands are rounded to TF32.
     """
     assert fits(W, y)
-    with precision(exact):
+    with precision("float32" if exact else "tf32", z.device):  # torch's products beside the kernels
         stages, _ = _learned(W, z.contiguous(), y.contiguous(), alpha, exact, 1, keep=False)
     return [(weight[0], bias[0]) for weight, bias in stages]
 
@@ -202,21 +202,10 @@ def learn_and_keep(
 ) -> tuple[list[Affine], Kept]:
     """The same at `times` even moments, (times, ...), the last of them the end; and what the way back needs."""
     assert fits(W, y)
-    with precision(exact):
+    with precision("float32" if exact else "tf32", z.device):  # torch's products beside the kernels
         stages, kept = _learned(W, z.contiguous(), y.contiguous(), alpha, exact, times, keep=True)
     assert kept is not None
     return stages, kept
-
-
-@contextmanager
-def precision(exact: bool) -> Iterator[None]:
-    """Of torch's products beside the kernels."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = not exact
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def block_steps(T: int, n: int) -> int:
