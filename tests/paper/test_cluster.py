@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import socket
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,8 @@ import pytest
 from kcciol import cli
 from kcciol.errors import UserError
 from kcciol.paper.executors.ray import _connect, run_group
+from kcciol.paper.plan import Group, RunPlan
+from kcciol.paper.study import Workspace
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra `ray`)")
 
@@ -34,16 +35,17 @@ def test_a_cluster_makes_what_one_process_makes(tmp_path: Path, monkeypatch: pyt
 
 def test_what_a_machine_refuses_is_not_sent_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KCCIOL_TASK_RUNS", str(tmp_path))
-    words = [sys.executable, "-m", "kcciol", "reproduce", "table1", "--seeds", "0", "--columns", "oml"]
-    words += ["--preset", "tiny", "--no-tables", "--runs", "RUNS"]
+    wanted = RunPlan(Workspace("RUNS", tmp_path / "here", tiny=True), {"omniglot": ("table1",)}, (0,))
+    group = Group("omniglot", (0,), ("oml",), ("table1",))
     runs, name = tmp_path.with_name(f"{tmp_path.name}-rehearsal"), "cells/omniglot/oml-seed0/table1-adam.json"
-    code, made, _ = run_group(words, [name])
+    code, made, _ = run_group(wanted, group, [name])
     assert (code, list(made)) == (0, [name])
     cell = json.loads(made[name])
     (runs / name).write_text(json.dumps(cell | {"spec": {}}))  # as if by an earlier version
-    code, made, said = run_group(words, [name])
+    code, made, said = run_group(wanted, group, [name])
     assert (code, made) == (2, {})
     assert "other settings" in said
+    assert not (tmp_path / "here").exists()  # the folder of whoever hands out the work
 
 
 @needs_ray

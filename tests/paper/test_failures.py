@@ -205,7 +205,7 @@ def test_nothing_goes_on_from_a_training_of_other_settings(tmp_path: Path) -> No
     assert not folder_of(study, "control", 0, workspace).exists()
 
 
-def test_what_is_refusedcells_in_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused_is_in_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["reproduce", "table1", "--root", "nowhere"]) == 2
     assert not list(tmp_path.iterdir())

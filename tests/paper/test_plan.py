@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kcciol import cli
 from kcciol.errors import UserError
-from kcciol.paper.plan import PARTS, STUDIES, RunPlan, cells, old_path_of, path_of
+from kcciol.paper.plan import PARTS, STUDIES, RunPlan, cells, path_of
 from kcciol.paper.runner import make
-from kcciol.paper.store import stored_cells
 from kcciol.paper.study import Study, Workspace
 from tests.paper.example import OMNIGLOT, plan
 
@@ -38,33 +37,20 @@ def test_cells_say_which_they_are(tmp_path: Path) -> None:
         make(wanted)
 
 
-def test_cells_of_before_names_were_plain_are_found(tmp_path: Path) -> None:
-    words = ["reproduce", "heads", "--preset", "tiny", "--columns", "oml", "--seeds", "0", "--no-tables"]
-    words += ["--runs", str(tmp_path)]
-    assert cli.main(words) == 0
+def test_a_part_is_made_of_its_columns_and_seeds() -> None:
+    study = replace(OMNIGLOT, seeds={"table1": (0, 1), "figures": (2,)})
+    assert [study.has("table1", "oml", seed) for seed in (0, 1, 2)] == [True, True, False]
+    assert [OMNIGLOT.has("heads", "oml", seed) for seed in (0, 5)] == [True, True]
+    some = next(iter(OMNIGLOT.only["figures"]))
+    assert [study.has("figures", some, seed) for seed in (0, 2)] == [False, True]
+    assert [OMNIGLOT.has("figures", some, seed) for seed in (0, 2)] == [True, False]
+    assert not study.has("table5", "anml", 0)
+
+
+def test_a_cell_that_does_not_say_which_it_is_is_refused(tmp_path: Path) -> None:
     wanted = plan(tmp_path, "heads", columns=("oml",))
-    measured = {made.path: made.read() for made in stored_cells(wanted, "omniglot")}
-    assert len(measured) > 3
-    for made in list(stored_cells(wanted, "omniglot")):  # as an earlier version left them
-        old = old_path_of(wanted.workspace, OMNIGLOT, made.part, made.column, 0, made.name)
-        value = json.loads(made.path.read_text())
-        del value["cell"]
-        made.path.unlink()
-        old.write_text(json.dumps(value))
-    assert not list(stored_cells(wanted, "omniglot"))
     assert make(wanted) == []
-    assert {made.path: made.read() for made in stored_cells(wanted, "omniglot")} == measured
-    assert not list(tmp_path.glob("cells/*/*/*,*"))
-
-
-def test_cells_that_are_kept_under_old_names_are_found(tmp_path: Path) -> None:
-    words = ["reproduce", "heads", "--preset", "tiny", "--columns", "oml", "--seeds", "0", "--out", str(tmp_path / "o")]
-    assert cli.main([*words, "--runs", str(tmp_path / "one"), "--cells"]) == 0
-    kept = plan(tmp_path / "o" / "rehearsal", "heads", columns=("oml",)).workspace
-    new, old = (path(kept, OMNIGLOT, "heads", "oml", 0, "ncm") for path in (path_of, old_path_of))
-    new.rename(old)
-    assert cli.main([*words, "--runs", str(tmp_path / "two")]) == 0
-    assert new.exists()
-    assert not old.exists()
-    here = path_of(plan(tmp_path / "two").workspace, OMNIGLOT, "heads", "oml", 0, "ncm")
-    assert here.read_bytes() == new.read_bytes()  # taken from there, not made again
+    path = path_of(wanted.workspace, OMNIGLOT, "heads", "oml", 0, "ncm")
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "cell"}))
+    with pytest.raises(UserError, match="it lacks cell"):
+        make(wanted)

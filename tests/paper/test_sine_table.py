@@ -112,7 +112,7 @@ def test_supervised_training_fits_the_functions_it_is_shown() -> None:
     assert error(Theta) < 0.3 * error(wide.init(3)[None])
 
 
-def test_what_supervised_trainingcells_in() -> None:
+def test_what_supervised_training_ends_in() -> None:
     plain, sparse = pretrain(NET, SINE, [3, 3], [0.0, 0.05], steps=300, rate=1e-2)
     net = RegressionNetwork(NET, 4)
     z = torch.linspace(-5, 5, 50)

@@ -71,7 +71,7 @@ def test_a_figure_of_more_seeds_is_left_as_it_is(tmp_path: Path, monkeypatch: py
 def test_nothing_is_said_of_fuller_tables_that_nobody_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workspace some of Table 1's cells are kept, Table 5 can be made alone."""
+    """Where some of Table 1's cells are kept, Table 5 can be made alone."""
     monkeypatch.setattr("kcciol.paper.writing.refuse_rehearsal", lambda out: None)
     words = ["--preset", "tiny", "--seeds", "0", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)]
     assert cli.main(["reproduce", "table1", "--columns", "oml", *words]) == 0

@@ -11,7 +11,7 @@ from kcciol.errors import UserError
 from kcciol.evaluation.results import RESULT
 from kcciol.files import replacing
 from kcciol.paper.plan import RunPlan, cells_of
-from kcciol.paper.store import rename_old_cells, stored_cells
+from kcciol.paper.store import stored_cells
 
 
 def archive_of(plan: RunPlan, out: Path) -> RunPlan:
@@ -49,8 +49,6 @@ def _same(path: Path, value: dict[str, Any]) -> bool:
 def restore(plan: RunPlan, out: Path) -> list[str]:
     """Take the kept cells that are not here; returns why others stay where they are."""
     source, left = archive_of(plan, out), []
-    for one in (plan, source):
-        rename_old_cells(one)
     for name in plan.parts:
         for made in stored_cells(source, name):
             path = plan.workspace.runs / made.path.relative_to(source.workspace.runs)

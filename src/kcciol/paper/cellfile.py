@@ -18,7 +18,7 @@ def read_cell(path: Path, *keys: str, rows: Sequence[str] = ()) -> dict[str, Any
     """A cell that has a config and these keys; and streams of these numbers of classes."""
     try:
         found = RESULT.updated(parse_json(read_regular(path, LARGEST_TEXT), parse_constant=_no_number))
-        if missing := {key for key in ("config", "record", "spec", *keys) if found.get(key) is None}:
+        if missing := {key for key in ("cell", "config", "record", "spec", *keys) if found.get(key) is None}:
             raise ValueError(f"it lacks {min(missing)}")
         if not isinstance(found["config"], dict):
             raise ValueError("its config is none")
@@ -50,8 +50,8 @@ def _no_number(name: str) -> float:
 
 
 def require_key(path: Path, found: dict[str, Any], key: dict[str, str]) -> None:
-    """Refuse a file that is another cell than its place says; one of before this stood in cells is given it."""
-    if found.setdefault("cell", key) != key:
+    """Refuse a file that is another cell than its place says."""
+    if found["cell"] != key:
         raise UserError(f"{path} is another cell ({found['cell']}): move it away, and what belongs there is made.")
 
 

@@ -138,11 +138,6 @@ def path_of(workspace: Workspace, study: Study, part: str, column: str, seed: in
     return folder_of_cells(workspace, study, column, seed) / f"{plain(part)}-{plain(name)}.json"
 
 
-def old_path_of(workspace: Workspace, study: Study, part: str, column: str, seed: int, name: str) -> Path:
-    """The file that it had before names were plain."""
-    return folder_of_cells(workspace, study, column, seed) / f"{part}, {name}.json"
-
-
 def folder_of_cells(workspace: Workspace, study: Study, column: str, seed: int) -> Path:
     return workspace.runs / "cells" / study.name / f"{column}-seed{seed}"
 

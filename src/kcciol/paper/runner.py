@@ -8,13 +8,12 @@ from kcciol.paper.executors.inline import HERE
 from kcciol.paper.executors.processes import PROCESSES
 from kcciol.paper.executors.ray import CLUSTER
 from kcciol.paper.plan import EXPERIMENTS, STUDIES, RunPlan, every_path, groups
-from kcciol.paper.store import check, rename_old_cells
+from kcciol.paper.store import check
 from kcciol.paper.study import Bench
 
 
 def make(plan: RunPlan) -> list[str]:
     """Make what is not there yet; returns the names of groups that failed. What is there is kept, whatever happens."""
-    rename_old_cells(plan)
     check(plan)
     executor = executor_of(plan)
     wanted = groups(plan, apart=executor.apart)

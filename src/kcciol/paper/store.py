@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,7 +11,7 @@ from typing import Any
 
 from kcciol.errors import UserError
 from kcciol.paper.cellfile import read_cell, require_key
-from kcciol.paper.plan import EXPERIMENTS, STUDIES, RunPlan, cells, cells_of, old_path_of
+from kcciol.paper.plan import EXPERIMENTS, STUDIES, RunPlan, cells, cells_of
 from kcciol.paper.study import Bench, Cell, what_matters
 from kcciol.serialization import to_dict
 
@@ -70,20 +68,6 @@ def read(path: Path, bench: Bench, cell: Cell, key: dict[str, str]) -> dict[str,
         raise UserError(f"{path} was made with other settings: move it away, or choose other folders.")
     result["config"]["data"]["root"] = Path(str(result["config"]["data"].get("root", ""))).name
     return result
-
-
-def rename_old_cells(plan: RunPlan) -> None:
-    """Give cells that were made before the names of files were plain the names that are looked for now."""
-    for study in (STUDIES[name] for name in plan.parts if name in STUDIES):
-        every = replace(plan, parts={study.name: tuple(study.parts)})
-        if not next(cells_of(plan, study.name).glob("*/*, *.json"), None):
-            continue
-        for column, seed in itertools.product(study.columns, stored_seeds(plan, study.name)):
-            for path, part, name, _ in cells(every, study, column, seed):
-                old = old_path_of(plan.workspace, study, part, column, seed, name)
-                with contextlib.suppress(FileNotFoundError):  # there is none, or another process was first
-                    if not path.exists():
-                        old.rename(path)
 
 
 def rows_of(spec: dict[str, Any]) -> list[str]:

@@ -91,7 +91,7 @@ class Study:
     tables: Callable[[Mapping[str, Any]], dict[str, Any]]
     """From all cells that are there (part -> column -> cell -> a result of each seed) to tables."""
     seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Their seeds; the first where none are named."""
+    """The only seeds of a part; where none are named, of a part in `only` the first, of another all."""
     longest: tuple[str, ...] = ()
     """Columns to begin with, when several are made at once."""
     draw: Callable[[Mapping[str, Any]], list[Plot]] | None = None
@@ -99,7 +99,10 @@ class Study:
 
     def has(self, part: str, column: str, seed: int) -> bool:
         """Whether a part is made of this column and seed."""
-        return part not in self.only or (column in self.only[part] and seed in self.seeds.get(part, (0,)))
+        if part in self.only and column not in self.only[part]:
+            return False
+        seeds = self.seeds.get(part, (0,) if part in self.only else None)
+        return seeds is None or seed in seeds
 
     def key(self, part: str, column: str, name: str, cell: Cell) -> dict[str, str]:
         """Which cell of the study this is, as it stands in its file."""
@@ -178,7 +181,7 @@ class Bench:
         config = EvaluationConfig(**(usual | sizes))
         if not self.workspace.tiny:
             return config
-        small = (config.task_classes, 2 * config.task_classes)
+        small = s.classes if config.task_classes == 1 else (config.task_classes, 2 * config.task_classes)
         return replace(config, classes=small, trajectories=2, search_trajectories=2, search_classes=5)
 
     def features(self, part: Part) -> Examples:

@@ -192,7 +192,10 @@ def learners(found: Found) -> TableRows:
             score = max((s["score"] for s in result["choice"]["scores"]), default=0.0)
             start = START_NAMES.get((column, trains), column)
             # what keeps examples must keep within the budget, if it can
-            rank = (bool(result.get("within_budget", True)) or not result["replay"] or "200" in row, score)
+            rank = (
+                bool(result.get("within_budget", True)) or not result["replay"] or "slots" in result["spec"]["fixed"],
+                score,
+            )
             if rank >= best.get((row, start), (False, 0.0)):
                 best[row, start] = rank
                 rows.setdefault(row, {})[start] = _learner(result, score)

@@ -2,7 +2,7 @@
 
 Each task runs the same command that a process here would run, on whichever machine has room, and sends back the cells
 that it made; representations stay where they were trained, in a temporary folder or the one KCCIOL_TASK_RUNS names.
-The data must lie under the same root on every machine.
+The data must lie in the same folder on every machine.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kcciol.config import DataConfig
+from kcciol.data import locate
 from kcciol.errors import UserError
 from kcciol.files import write_text
 from kcciol.paper.executors.executor import Executor
@@ -36,13 +39,15 @@ def make_on_cluster(plan: RunPlan, groups: Sequence[Group]) -> list[str]:
         raise UserError(
             f"Each task asks for {plan.gpus:g} GPU, which this cluster does not have: choose another --gpus."
         )
+    root = Path(locate(DataConfig(root=plan.workspace.root)).root).absolute()  # a task runs in a folder of its own
+    there = replace(plan, workspace=replace(plan.workspace, root=str(root)))
     task = ray.remote(num_cpus=1, num_gpus=plan.gpus, max_retries=1)(run_group)
     waiting: dict[Any, Group] = {}
     failed: list[str] = []
     try:
         for group in groups:
             missing = [str(p.relative_to(plan.workspace.runs)) for p in group.paths(plan) if not p.exists()]
-            waiting[task.remote(command(plan, group, Path("RUNS")), missing)] = group
+            waiting[task.remote(there, group, missing)] = group
         while waiting and time.monotonic() < plan.until:
             done, _ = ray.wait(list(waiting), timeout=1.0)
             for reference in done:
@@ -65,12 +70,12 @@ def make_on_cluster(plan: RunPlan, groups: Sequence[Group]) -> list[str]:
     return failed
 
 
-def run_group(words: Sequence[str], wanted: Sequence[str]) -> tuple[int, dict[str, str], str]:
+def run_group(plan: RunPlan, group: Group, wanted: Sequence[str]) -> tuple[int, dict[str, str], str]:
     """On a machine of the cluster: the exit code, the cells by their place under the runs folder, what was printed."""
     runs = Path(os.environ.get("KCCIOL_TASK_RUNS") or Path(tempfile.gettempdir()) / "kcciol-reproduce")
-    if "tiny" in words:
+    if plan.workspace.tiny:
         runs = runs.with_name(f"{runs.name}-rehearsal")
-    done = subprocess.run([str(runs) if w == "RUNS" else w for w in words], capture_output=True, text=True, check=False)
+    done = subprocess.run(command(plan, group, runs), capture_output=True, text=True, check=False)
     there = [] if done.returncode == REFUSED else [name for name in wanted if (runs / name).exists()]
     made = {name: (runs / name).read_text(encoding="utf-8") for name in there}
     return done.returncode, made, done.stdout[-4000:] + done.stderr[-4000:]

@@ -19,7 +19,7 @@ def first_order(config: Config) -> Config:
     return replace(config, meta=replace(config.meta, order="first"))
 
 
-def together(config: Config) -> Config:
+def with_our_trajectories(config: Config) -> Config:
     """MAML-Rep with our trajectories, remember set, reset and steps: what is left of it is that the images of a
     trajectory are learned together (and that Adam never starts anew)."""
     ours = preset("omniglot")
@@ -37,7 +37,7 @@ COLUMNS = {
     "mrcl": Column("omniglot-paper", "mrcl"),
     "oml-first": Column("omniglot-paper", "oml", first_order),
     "oml": Column("omniglot-paper", "oml"),
-    "maml-rep-same": Column("omniglot", "maml-rep", together),
+    "maml-rep-same": Column("omniglot", "maml-rep", with_our_trajectories),
     "mrcl-same": Column("omniglot", "phase1", first_order),  # all that is left of it
     "oml-same": Column("omniglot", "phase1", after=("kcciol", 1)),
     "anml": Column("omniglot-paper", "anml"),
@@ -49,13 +49,12 @@ COLUMNS = {
     "gamma0": Column("omniglot", "gamma0", after=("control", 2)),  # until there they are alike
     "lambda0": Column("omniglot", "lambda0", after=("kcciol", 2)),
     "control": Column("omniglot", "control", after=("kcciol", 1)),
-    **{
-        column: Column("omniglot", "kcciol", masked(d), after=("kcciol", 2))
-        for column, d in figures.DELTAS.items()
-        if column.startswith("delta-")
-    },
 }
-
+SHARES = {  # held in phase 3, of a figure only; two of them are columns already
+    column: Column("omniglot", "kcciol", masked(share), after=("kcciol", 2))
+    for column, share in figures.DELTAS.items()
+    if column not in COLUMNS
+}
 
 BY_PHASE = ("kcciol-phase1", "kcciol-phase2", "kcciol", "control")  # what consolidation adds
 
@@ -63,7 +62,7 @@ BY_PHASE = ("kcciol-phase1", "kcciol-phase2", "kcciol", "control")  # what conso
 def table1(column: str) -> Mapping[str, Cell]:
     """Algorithm 4 with Adam, W from zero; for scratch the whole network learns. Beside it the two floors, and class
     means on the phases, which have no rate that could differ."""
-    if column.startswith("delta-"):  # of a figure only
+    if column in SHARES:
         return {}
     if column == "scratch":
         return {"adam": cells.scratch(CLASSES), **cells.floors(CLASSES)}
@@ -73,7 +72,7 @@ def table1(column: str) -> Mapping[str, Cell]:
 
 def heads(column: str) -> Mapping[str, Cell]:
     """Heads on the same features; online Adam is in Table 1, but for scratch, whose head it is not."""
-    if column.startswith(("delta-", "kcciol-phase")):
+    if column in SHARES or COLUMNS[column].phase:
         return {}
     found: dict[str, Cell] = {"online-sgd": cells.gradient_head((200, 600), "sgd")}
     found |= {name: cells.closed(name, classes=CLASSES) for name in ("ncm", "gaussian")}
@@ -151,7 +150,7 @@ def omniglot_tables(found: Mapping[str, tables.Found]) -> dict[str, Any]:
 STUDY = Study(
     "omniglot",
     Sizes(CLASSES, train_samples=15, test_samples=5, held_out=HELD_OUT),
-    COLUMNS,
+    COLUMNS | SHARES,
     {
         "table1": table1,
         "heads": heads,
