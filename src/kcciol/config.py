@@ -357,7 +357,7 @@ def preset(name: str) -> Config:
 
 def preset_values(name: str) -> dict[str, Any]:
     """What a preset's file says."""
-    if name not in presets():
-        run = " and no run there" if "/" in name else ""
-        raise UserError(f"There is no preset {name!r}{run}; presets: {', '.join(presets())}.")
+    if not isinstance(name, str) or name not in presets():
+        run = " and no run there" if "/" in str(name) else ""
+        raise UserError(f"There is no preset {quoted(name)}{run}; presets: {', '.join(presets())}.")
     return tomllib.loads((resources.files("kcciol") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))

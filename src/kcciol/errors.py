@@ -29,9 +29,9 @@ def quoted(value: object, longest: int = 200) -> str:
     try:
         text = repr(value)
     except ValueError:  # Python refuses to write very large numbers
-        return f"a number of {value.bit_length()} bits" if isinstance(value, int) else "too large a number"
-    except RecursionError:
-        return "a list of lists of lists"
+        return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+    except Exception:  # what is nested without end, or does not know how to show itself
+        return f"a {type(value).__name__}"
     return text if len(text) <= longest else text[:longest] + " ..."
 
 

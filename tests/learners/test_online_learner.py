@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import json
 import math
 import warnings
@@ -18,11 +19,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from kcciol.errors import UserError
-from kcciol.files.tensors import sealed, unsealed
+from kcciol.files.tensors import read_tensors, sealed, unsealed, write_tensors
 from kcciol.learner import OnlineLearner, inputs
 from kcciol.learner.inputs import LONGEST
+from kcciol.learner.saving import FORMAT
 from kcciol.learners import LEARNERS
 from kcciol.learners.er import ER
+from kcciol.learners.knowledge import KIND
 from kcciol.learners.model import Head
 from kcciol.learners.ncm import NCMSettings
 from kcciol.learners.online import BLOCK
@@ -417,10 +420,92 @@ def test_the_list_of_classes_is_a_copy() -> None:
     assert (before, learner.classes_) == (("a",), ("a", "b"))
 
 
-@pytest.mark.parametrize(("label", "says"), [("x" * (LONGEST + 1), "may have 1,000 characters"), (2**63, "below 2.63")])
+@pytest.mark.parametrize(
+    ("label", "says"),
+    [
+        ("x" * (LONGEST + 1), "may have 1,000 characters"),
+        (2**63, "below 2.63"),
+        (float("inf"), "must be finite"),
+        (float("nan"), "not equal to itself"),
+        (["a"], "cannot be a label"),
+    ],
+)
 def test_a_file_has_no_labels_that_could_not_be_learned(label: Any, says: str, tmp_path: Path) -> None:
     learner = OnlineLearner("ncm", 1).learn_one([0.0], "a")
     learner._labels = [label]
     learner.save(tmp_path / "a")
     with pytest.raises(UserError, match=says):
         OnlineLearner.load(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (np.array(["2020", "2021"], dtype="datetime64[ns]"), "dates"),
+        (np.array([1, 2], dtype="timedelta64[ns]"), "dates"),
+        (np.ma.array(["a", "b"], mask=[False, True]), "masked"),
+        (bytearray(b"ab"), "must be a list of labels"),
+        (memoryview(b"ab"), "must be a list of labels"),
+        (torch.zeros(2, device="meta"), "cannot be a label"),
+        (itertools.repeat("a"), "There are 2 examples, but more than 2 labels"),
+        (iter(["a"]), "There are 2 examples, but 1 labels"),
+        (["a"] * 5, "There are 2 examples, but 5 labels"),
+        (10**5000, "must be a list of labels"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_labels_that_are_none_are_refused(labels: Any, says: str) -> None:
+    learner = OnlineLearner("ncm", 1)
+    with pytest.raises(UserError, match=says) as refused:
+        learner.learn_many([[0.0], [1.0]], labels)
+    assert len(str(refused.value)) < 300
+    assert learner.classes_ == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("mean.count", 0.0), ("mean.count", -1.0), ("mean.count", 1.5), ("mean.count", 1e300), ("mean.sum", 1e308)],
+)
+@pytest.mark.parametrize("kind", ["ncm", "gaussian", "slda", "ridge"])
+def test_a_file_says_what_examples_could_have_taught(kind: str, name: str, value: float, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    OnlineLearner(kind, 3).learn_many(torch.eye(3), list("abc")).save(path)
+    header, tensors = read_tensors(path, FORMAT)
+    tensors[name][0, 1] = value
+    write_tensors(path, FORMAT, header, tensors)
+    with pytest.raises(UserError, match=name):
+        OnlineLearner.load(path)
+
+
+def test_a_file_holds_what_a_learner_has_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    OnlineLearner("ncm", 3).learn_one([0, 1, 2], "a").save(path)
+    header, tensors = read_tensors(path, FORMAT)
+    write_tensors(path, FORMAT, header | {"more": []}, tensors)
+    with pytest.raises(UserError, match="holds 'more'"):
+        OnlineLearner.load(path)
+    for kind in (None, tensors[KIND].float()):
+        write_tensors(path, FORMAT, header, {k: v for k, v in (tensors | {KIND: kind}).items() if v is not None})
+        with pytest.raises(UserError, match="of another kind"):
+            OnlineLearner.load(path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_default_type_changes_no_file(name: str, tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        OnlineLearner(name, 3).learn_one([0, 1, 2], "a").learn_one([2, 1, 0], "b").save(tmp_path / "a")
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert OnlineLearner.load(tmp_path / "a").classes_ == ("a", "b")
+
+
+def test_a_name_that_no_file_can_have_is_refused() -> None:
+    learner = OnlineLearner("ncm", 1).learn_one([0.0], "a")
+    for name in ("a\0b", b"a", 3):
+        with pytest.raises(UserError, match="is not the name of a file"):
+            learner.save(name)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="cannot be"):
+        OnlineLearner.load("x" * 5000)
+    with pytest.raises(UserError, match="cannot be written"):
+        learner.save("x" * 5000)

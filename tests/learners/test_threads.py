@@ -17,6 +17,10 @@ import torch
 from kcciol.errors import UserError
 from kcciol.learner import OnlineLearner
 from kcciol.learners import LEARNERS
+from kcciol.learners.base import Labels
+from kcciol.learners.gradient import GradientSettings
+from kcciol.learners.model import Head
+from kcciol.learners.online import Online
 from kcciol.learners.statistics import COUNT
 from kcciol.testing.case import equal
 from tests.learners.battery import SMALL, sensible
@@ -137,23 +141,6 @@ def test_a_snapshot_that_nobody_asked_yet_is_of_its_moment(name: str) -> None:
         torch.testing.assert_close(snapshot.scores(torch.eye(WIDTH)), scores, rtol=1e-6, atol=1e-6, check_dtype=False)
 
 
-def failing(*_: Any) -> None:
-    raise MemoryError
-
-
-def test_a_snapshot_of_online_outlives_an_example_that_could_not_be_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = OnlineLearner("online", WIDTH, {"rate": 0.3}).learn_many(torch.eye(WIDTH), range(WIDTH))
-    snapshot = learner.learner.snapshot()
-    scores = snapshot.scores(torch.eye(WIDTH)).clone()
-    with monkeypatch.context() as patch:
-        patch.setattr(learner.learner, "_caught_up", failing)
-        with pytest.raises(UserError, match="cannot be learned here"):
-            learner.learn_one(torch.ones(WIDTH), 0)
-    for _ in range(3):
-        learner.learn_one(torch.ones(WIDTH), 0)
-    assert torch.equal(snapshot.scores(torch.eye(WIDTH)), scores)
-
-
 @pytest.mark.parametrize("name", LASTING)
 def test_a_snapshot_outlives_a_state_that_was_refused(name: str) -> None:
     learner = make(name).learn_many(torch.eye(WIDTH), range(WIDTH))
@@ -186,7 +173,7 @@ def test_a_state_that_is_loaded_is_learned_on_from_whoever_read_before(name: str
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_online_learns_the_same_while_others_read(optimizer: str) -> None:
-    """Its weights are in two tensors by turns, or in new ones while somebody holds the other: bit by bit the same."""
+    """Bit by bit."""
     alone, read, kept = (OnlineLearner("online", WIDTH, {"rate": 0.3, "optimizer": optimizer}) for _ in range(3))
     held = []
     for number, (x, label) in enumerate(stream(1, 90)):
@@ -206,14 +193,62 @@ def test_online_learns_the_same_while_others_read(optimizer: str) -> None:
         assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
-def test_two_weights_serve_as_long_as_nobody_holds_more() -> None:
-    learner = make("online").learn_many(torch.eye(WIDTH), range(WIDTH))
-    used = set()
-    for number in range(20):
-        learner.predict_one(torch.ones(WIDTH))
-        learner.learn_one(torch.eye(WIDTH)[number % WIDTH], number % WIDTH)
-        used.add(learner.learner.rows["parameters.weight"].data_ptr())
-    assert len(used) == 2
+class TwoSteps(Online):
+    """A method of somebody else's, which does more than it derives from."""
+
+    def _learn(self, x: torch.Tensor, y: Labels) -> None:
+        super()._learn(x, y)
+        self.error_step(x[:, None], self.labels(y)[:, None])
+
+
+def test_what_derives_from_online_learns_the_same_while_others_read() -> None:
+    alone, read = (TwoSteps(Head(WIDTH), GradientSettings(rate=0.3)) for _ in range(2))
+    labels: dict[str, int] = {}
+    for x, label in stream(1, 60):
+        y = np.array([labels.setdefault(label, len(labels))])
+        for learner in (alone, read):
+            learner.learn(x[None], y)
+        read.snapshot().answers(x[None])
+    assert equal(alone.state_dict(), read.state_dict())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_learned_in_inference_mode_is_learned_on_from_outside(name: str) -> None:
+    """Images are often encoded in that mode, and their features learned in the same block."""
+    alone, inside = make(name), make(name)
+    for number, (x, label) in enumerate(stream(0, 40)):
+        alone.learn_one(x, label)
+        alone.predict_one(x)
+        with torch.inference_mode(number % 3 > 0):
+            inside.learn_one(1 * x, label)
+            inside.predict_one(1 * x)
+    assert equal(alone.learner.state_dict(), inside.learner.state_dict())
+    with torch.inference_mode():
+        twin = make(name)
+    twin.learn_one(torch.ones(WIDTH), "a").learn_one(torch.ones(WIDTH), "b")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_interrupt_gives_no_class_the_name_of_another(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = make(name).learn_one(torch.eye(WIDTH)[0], "a").learn_one(torch.eye(WIDTH)[1], "b")
+    for method in ("learn", "observe_class"):
+        done = getattr(learner.learner, method)
+        for before in (True, False):  # Ctrl-C before it is learned, or just after
+
+            def interrupted(*inputs: Any, before: bool = before, done: Any = done) -> None:
+                if not before:
+                    done(*inputs)
+                raise KeyboardInterrupt
+
+            with monkeypatch.context() as patch:
+                patch.setattr(learner.learner, method, interrupted)
+                label, x = f"{method} {before}", torch.eye(WIDTH)[2:3]
+                with pytest.raises(KeyboardInterrupt):
+                    _ = learner.learn_one(x, label) if method == "learn" else learner.learn_many(x, [label])
+            assert len(learner.classes_) == learner.learner.classes
+    learner.learn_one(torch.eye(WIDTH)[3], "c")
+    assert learner.classes_ == ("a", "b", "learn False", "observe_class False", "c")
+    assert set(learner.scores_one(torch.ones(WIDTH))) == set(learner.classes_)
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])

@@ -11,6 +11,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import tyro
@@ -56,7 +57,7 @@ def parse(options: type[T], command: str, words: Sequence[str], default: T | Non
     }
     if default is not None:
         arguments["default"] = default
-    if all(word.isprintable() for word in words):
+    if all(text.isprintable() for text in (*words, *_texts(default))):
         parsed: T = tyro.cli(options, **arguments)
         return parsed
     said = io.StringIO()  # what is said of these words may hold them
@@ -67,6 +68,18 @@ def parse(options: type[T], command: str, words: Sequence[str], default: T | Non
         if said.getvalue():
             say(said.getvalue().rstrip("\n"))
     return parsed
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All text in settings, which a file may have brought."""
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _texts(getattr(value, field.name))
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _texts(one)
+    elif isinstance(value, (str, Path)):
+        yield str(value)
 
 
 def _flags_of(kind: type, key: str = "", flag: str = "--", top: bool = True) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from kcciol.data.dataset import DataSet, Download, require_dataset
 from kcciol.data.fetch import fetch
 from kcciol.data.sheet import contact_sheet
 from kcciol.errors import UserError, require_kind
+from kcciol.files.regular import sentence
 from kcciol.plugins import Registry
 
 __all__ = ["DATASETS", "ClassSet", "DataSet", "Download", "Splits", "contact_sheet", "get", "load", "locate"]
@@ -34,7 +35,11 @@ DATASETS: Registry[DataSet] = Registry(
 def load(config: DataConfig) -> Splits:
     """The config's data set, divided into base, validation and novel classes."""
     require_kind(config, DataConfig, "config", "config.data")
-    base, novel = DATASETS.find(config.name).load(locate(config))
+    found = DATASETS.find(config.name)
+    try:
+        base, novel = found.load(locate(config))
+    except OSError as error:
+        raise UserError(f"{sentence(error.filename or locate(config).root, error)}: check the path.") from None
     base = _first(base, config.base_classes, "base")
     novel = _first(novel, config.novel_classes, "novel")
     if both := set(base.names) & set(novel.names):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import io
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -108,12 +109,34 @@ def read_image(
     try:
         with nullcontext(source) if isinstance(source, Image.Image) else _opened(data) as image:
             _require_few(image, most)
-            image.load()
-            return _pixels(image, mode, size)
+            with _room_for(image.width * image.height, most):
+                image.load()
+                return _pixels(image, mode, size)
+    except Image.DecompressionBombError:  # which Pillow raises before it tells the size
+        raise UserError(_undecodable(label, ValueError(f"it has more than {MOST_PIXELS} pixels"))) from None
     except MemoryError:
         raise
     except Exception as error:  # Pillow's plugins raise what they like: OSError, SyntaxError, struct.error, ...
         raise UserError(_undecodable(label, error)) from None
+
+
+_decoding = threading.Condition()
+_pixels_now = [0]  # that all threads are decoding
+
+
+@contextmanager
+def _room_for(pixels: int, most: int) -> Iterator[None]:
+    """Wait until all that is decoded at once is no more than what one image may be: decoded, it takes many times its
+    file."""
+    with _decoding:
+        _decoding.wait_for(lambda: not _pixels_now[0] or _pixels_now[0] + pixels <= most)
+        _pixels_now[0] += pixels
+    try:
+        yield
+    finally:
+        with _decoding:
+            _pixels_now[0] -= pixels
+            _decoding.notify_all()
 
 
 def _opened(data: bytes) -> Image.Image:
@@ -165,8 +188,7 @@ def _flat(image: Image.Image, mode: Mode) -> Image.Image:
     if image.format != "PNG":  # cameras write their orientation beside the pixels
         image = ImageOps.exif_transpose(image)
     if image.mode == "I" or image.mode.startswith("I;16"):  # Pillow's own conversion would cut, not scale
-        deep = np.asarray(image).astype(np.int64)
-        return Image.fromarray((deep // 256).clip(0, 255).astype(np.uint8)).convert(mode)
+        return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8)).convert(mode)
     if image.mode == "F":
         raise ValueError("its pixels are floating-point numbers, of which nobody knows what is white")
     if image.mode in {"LA", "PA", "RGBA"} or "transparency" in image.info:

@@ -15,8 +15,9 @@ from kcciol.config import Config
 from kcciol.data.classset import ClassSet
 from kcciol.data.examples import Examples
 from kcciol.engine import checkpoint
-from kcciol.engine.device import precision
-from kcciol.errors import UserError
+from kcciol.engine.device import precision, usable_device
+from kcciol.errors import UserError, quoted, require_kind
+from kcciol.files import path_of
 from kcciol.nets.classification import Classification
 
 
@@ -62,6 +63,8 @@ class Representation:
             )
         if images.dtype not in (torch.uint8, np.uint8):
             raise UserError(f"Images must be bytes from 0 to 255 (uint8), not {images.dtype}: convert them.")
+        if np.ma.is_masked(images) or (isinstance(images, Tensor) and (images.is_meta or images.is_sparse)):
+            raise UserError("Images must be whole: masked and sparse ones, and tensors that hold nothing, are refused.")
         if isinstance(images, np.ndarray):
             images = torch.from_numpy(np.array(images))  # a copy: torch takes no flipped arrays, nor Pillow's
         shape = tuple(images.shape[-3:])
@@ -92,8 +95,10 @@ class Representation:
     def split_features(self, data: ClassSet, train_samples: int, test_samples: int, every: bool = False) -> Examples:
         """Features of the first images of each class, to learn from, and of the next ones, held out; every: of all
         the others that each class has."""
-        if train_samples < 1 or test_samples < 1:
-            raise UserError(f"There must be images to learn from and to hold out, not {train_samples}, {test_samples}.")
+        require_kind(data, ClassSet, "data", "data.novel")
+        for count in (train_samples, test_samples):
+            if not isinstance(count, int) or count < 1:
+                raise UserError(f"There must be 1 or more images to learn from and to hold out, not {quoted(count)}.")
         data.require(train_samples + test_samples, "evaluation (evaluation.train_samples + evaluation.test_samples)")
         count = int(data.counts.min()) if every and len(data) else train_samples + test_samples
         features = self.features(data.images[:, :count])
@@ -102,7 +107,8 @@ class Representation:
 
 def load(path: Path | str, device: torch.device | str = "cpu") -> Representation:
     """A representation from a file that training has written."""
-    saved = checkpoint.load(Path(path))
+    path, device = path_of(path), usable_device(device)
+    saved = checkpoint.load(path)
     problem = Classification(saved.config.net, saved.image_shape, len(saved.base_names))
-    Theta = saved.vector(problem.layout, Path(path)).to(device)
+    Theta = saved.vector(problem.layout, path).to(device)
     return Representation(saved.config, problem, Theta, saved.base_names)

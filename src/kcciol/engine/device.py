@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from kcciol.errors import UserError
+from kcciol.errors import UserError, quoted
 
 Precision = Literal["float32", "tf32", "bf16"]
 
@@ -21,6 +21,17 @@ def pick_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
+
+
+def usable_device(name: str | torch.device) -> torch.device:
+    """A device of PyTorch's that computes, by its name."""
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device).tolist()
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"The device {quoted(str(name))} cannot be used here ({reason}): ask for 'cpu'.") from None
+    return device
 
 
 Flags = tuple[bool, bool, bool, bool]

@@ -137,7 +137,7 @@ def sweep(folder: Path, name: str | None = None) -> None:
 
 def read_bytes(path: Path, kind: str, error_type: type[UserError] = UserError, largest: int | None = None) -> bytes:
     """All of a file, at once: another process may put a newer one in its place meanwhile."""
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112  (unlike `Path.is_dir`, it raises nothing)
         raise error_type(f"{path} is a folder: name a file in it, such as {path / 'phase3.safetensors'}.")
     try:
         return read_regular(path, largest_file() if largest is None else largest)
@@ -154,6 +154,13 @@ def largest_file() -> int:
     if not (said.isascii() and said.isdigit() and len(said) < 20):
         raise UserError(f"KCCIOL_LARGEST_FILE is {quoted(said)}, but must be a number of bytes, such as {LARGEST}.")
     return int(said)
+
+
+def path_of(path: str | Path) -> Path:
+    """What names a file."""
+    if not isinstance(path, (str, Path)) or "\0" in str(path):
+        raise UserError(f"{quoted(path)} is not the name of a file.")
+    return Path(path)
 
 
 def read_text(path: Path, kind: str = "file", errors: str = "strict") -> str:
@@ -201,7 +208,7 @@ def cut(value: object) -> str:
 
 def require_file(path: Path, *endings: str) -> None:
     """Say before the work, not after it, that a result cannot be written there."""
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112
         raise UserError(f"The result cannot be written to {path}: that is a folder.")
     if path.suffix not in endings:
         raise UserError(f"The result cannot be written to {path}: name a file that ends in {' or '.join(endings)}.")
@@ -211,7 +218,7 @@ def require_file(path: Path, *endings: str) -> None:
 def require_place(path: Path) -> None:
     """The same for a file of any name."""
     folder = path.absolute().parent
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # noqa: PTH112
         raise UserError(f"The file {path} cannot be written: there is no folder {folder}.")
     if not os.access(folder, os.W_OK):
         raise UserError(f"The file {path} cannot be written: {folder} is not a folder one may write to.")

@@ -24,6 +24,7 @@ from kcciol.errors import UserError, quoted
 from kcciol.files import cut, parse_json, read_bytes, replacing
 
 LARGEST_HEADER = 2**26  # of a file of tensors
+MOST_VALUES = 2**21  # in it, each of which takes many times its bytes
 TYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool}
 
 Header = dict[str, Any]
@@ -60,7 +61,7 @@ def add_nothing(header: Header, tensors: Tensors) -> tuple[Header, Tensors]:
 def write_tensors(path: Path, form: Format, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Tensors and what belongs to them as one file."""
     text = json.dumps({"kind": form.kind, "version": form.version, **header})
-    if len(text) > LARGEST_HEADER // 2:
+    if len(text) > LARGEST_HEADER // 2 or values_in(text.encode()) > MOST_VALUES // 2:
         raise UserError(f"The names in {path} are {len(text):,} letters in all, which is too much: use shorter ones.")
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     data = serialize(whole, sealed(text, whole))
@@ -74,8 +75,12 @@ def read_tensors(path: Path, form: Format) -> tuple[Header, Tensors]:
     data = read_bytes(path, form.kind, form.error)
     try:
         size = int.from_bytes(data[:8], "little")
+        if len(data) > 8 and data[8:9] != b"{":
+            raise form.error(f"The file {path} is not a saved {form.kind}.")
         if size > LARGEST_HEADER:
             raise ValueError("its header is too long")
+        if values_in(data[8 : 8 + size]) > MOST_VALUES:
+            raise ValueError("its header holds too much")
         tensors: Tensors = deserialize(data)
         text, found_sum = unsealed(parse_json(data[8 : 8 + size].decode()).get("__metadata__") or {}, form.entry)
         header = None if text is None else parse_json(text)
@@ -103,6 +108,11 @@ def read_tensors(path: Path, form: Format) -> tuple[Header, Tensors]:
     for migrate in form.migrations[version - 1 :]:
         header, tensors = migrate(header, tensors)
     return header, tensors
+
+
+def values_in(text: bytes) -> int:
+    """How many values a text of JSON may hold."""
+    return sum(map(text.count, (b",", b"[", b"{")))
 
 
 def _identified(header: Any, form: Format) -> tuple[Any, Any, Header] | None:

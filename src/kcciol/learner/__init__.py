@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from kcciol.encoders import Encoder
 from kcciol.errors import UserError, quoted
+from kcciol.files import path_of
 from kcciol.files.tensors import read_tensors
 from kcciol.learner.inputs import example_of, examples_of, identity_of, label_of, labels_of, width_of
-from kcciol.learner.saving import FORMAT, MOST_EXTRA, path_of, restore, settings_in, write
+from kcciol.learner.saving import FORMAT, MOST_EXTRA, restore, settings_in, write
 from kcciol.learners import learner_type
 from kcciol.learners.base import Settings
 from kcciol.learners.model import Head
@@ -60,7 +62,7 @@ class OnlineLearner:
         if isinstance(seed, np.integer):
             seed = int(seed)
         if type(seed) is not int or not 0 <= seed < 2**63:
-            raise UserError(f"seed is {seed!r}, but must be a whole number of 0 or more (and below 2^63).")
+            raise UserError(f"seed is {quoted(seed)}, but must be a whole number of 0 or more (and below 2^63).")
         method = learner_type(name)
         self.name, self.width, self.seed = name, width, seed
         self.encoder = identity_of(encoder, width)
@@ -74,7 +76,8 @@ class OnlineLearner:
                 f"These are settings of another learner than {name!r}: use {method.settings_type.__name__}."
             )
         try:
-            self.learner = method(Head(width), self.settings, (seed,))
+            with torch.inference_mode(False):
+                self.learner = method(Head(width), self.settings, (seed,))
         except (MemoryError, RuntimeError) as error:
             raise UserError(f"A learner {name!r} of {width} features cannot be made here ({error}).") from None
         self._labels: list[Hashable] = []  # in the order in which they came; nothing in it ever moves
@@ -85,47 +88,44 @@ class OnlineLearner:
     @property
     def classes_(self) -> tuple[Hashable, ...]:
         """The labels known by now, in the order in which they came."""
-        return tuple(self._labels)
+        return tuple(self._labels[: self.learner.classes])  # one that is being learned stands there already
 
     def __repr__(self) -> str:
         made = f", features of {quoted(self.encoder)}" if self.encoder else ""
-        return f"<OnlineLearner {self.name!r}: {len(self._labels)} classes, {self.width} features{made}>"
+        return f"<OnlineLearner {self.name!r}: {len(self.classes_)} classes, {self.width} features{made}>"
 
     def learn_one(self, x: ArrayLike | Tensor, label: Hashable) -> OnlineLearner:
         """Learn one example (width,) or (1, width), of a class known or new."""
         example, label = example_of(x, self.width), label_of(label)
         with self._learning():
-            self.learner.learn(example, np.array([self._number.get(label, len(self._labels))]))
-            self._name(label)
+            self.learner.learn(example, np.array([self._number_of(label)]))
         return self
 
     def learn_many(self, xs: ArrayLike | Tensor | Sequence[Any], labels: Iterable[Hashable]) -> OnlineLearner:
         """Learn examples (n, width) in their order, or none if one of them is bad. The result is that of `learn_one` on
         each, but for rounding; several of one class in a row are learned together, which is quicker with most."""
-        checked, examples = labels_of(labels), examples_of(xs, self.width)
-        if len(examples) != len(checked):
-            raise UserError(f"There are {len(examples)} examples, but {len(checked)} labels.")
+        examples = examples_of(xs, self.width)
+        checked = labels_of(labels, len(examples))
         first = 0
         with self._learning():
             for label, run in itertools.groupby(checked):
-                number = self._number.get(label, len(self._labels))
                 last = first + len(list(run))
-                try:
-                    self.learner.observe_class(examples[None, first:last], np.array([number]))
-                finally:
-                    self._name(label)
+                self.learner.observe_class(examples[None, first:last], np.array([self._number_of(label)]))
                 first = last
         return self
 
     @contextmanager
     def _learning(self) -> Iterator[None]:
-        """One at a time; then whoever asks learns of it. Classes that there is no room for are not known."""
-        with self._turn:
+        """One at a time; then whoever asks learns of it. A class that could not be learned, for want of room or since
+        the learning was interrupted, is not known."""
+        with self._turn, torch.inference_mode(False):  # what is made in that mode could not be changed outside of it
             try:
                 yield
             except (MemoryError, RuntimeError) as error:
                 raise UserError(f"This cannot be learned here ({str(error).partition(chr(10))[0]}).") from error
             finally:
+                while len(self._labels) > self.learner.classes:
+                    self._number.pop(self._labels.pop(), None)
                 if self._known is not None:
                     known = self.learner.snapshot()
                     self._known = known if known.lasting else None
@@ -134,18 +134,19 @@ class OnlineLearner:
         """The answer by what is known now."""
         if (known := self._known) is not None:
             return question(known)
-        with self._turn:
+        with self._turn, torch.inference_mode(False):
             known = self.learner.snapshot()
             if not known.lasting:
                 return question(known)
             self._known = known
         return question(known)
 
-    def _name(self, label: Hashable) -> None:
-        """If a class has just been learned for the first time, this is what it is called."""
-        if self.learner.classes > len(self._labels):
-            self._number[label] = len(self._labels)
+    def _number_of(self, label: Hashable) -> int:
+        """The class of this label, which is named before it is learned: whatever happens, none has another's name."""
+        if label not in self._number:
             self._labels.append(label)
+            self._number[label] = len(self._labels) - 1
+        return self._number[label]
 
     def end_task(self) -> OnlineLearner:
         """Say that a task has ended, to learners that make use of it."""
@@ -178,7 +179,7 @@ class OnlineLearner:
 
     def __getstate__(self) -> dict[str, Any]:
         """For a copy, which has turns and snapshots of its own."""
-        with self._turn:
+        with self._turn, torch.inference_mode(False):
             return copy.deepcopy({n: v for n, v in vars(self).items() if n not in ("_turn", "_known")})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -200,6 +201,7 @@ class OnlineLearner:
             write(path_of(path), header, self.learner)
 
     @classmethod
+    @torch.inference_mode(False)
     def load(
         cls, path: str | Path, encoder: Encoder | str | None = None, most_extra: int = MOST_EXTRA
     ) -> OnlineLearner:

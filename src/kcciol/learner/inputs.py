@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set, Sized
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from kcciol.encoders import Encoder
@@ -54,7 +55,8 @@ def _numbers(xs: ArrayLike | Tensor, width: int) -> Tensor:
         if isinstance(xs, Tensor):
             if xs.is_complex():
                 raise TypeError("complex numbers have no order")
-            return xs.detach().to_dense().to("cpu", torch.float32)
+            with torch.inference_mode(False):
+                return (xs.clone() if xs.is_inference() else xs).detach().to_dense().to("cpu", torch.float32)
         if any(map(np.ma.is_masked, xs if isinstance(xs, (list, tuple)) else [xs])):
             raise TypeError("some of these are masked")
         found = np.asarray(xs)
@@ -63,7 +65,7 @@ def _numbers(xs: ArrayLike | Tensor, width: int) -> Tensor:
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
             found = np.ascontiguousarray(found, dtype=np.float32)
         return torch.from_numpy(found if found.flags.writeable else found.copy())
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError, AttributeError) as error:
         raise UserError(f"An example must be {width} numbers ({error}).") from None
 
 
@@ -76,20 +78,32 @@ def label_of(label: Hashable) -> Hashable:
     if isinstance(label, (Tensor, np.generic, np.ndarray)) and not isinstance(label, (np.datetime64, np.timedelta64)):
         if label.ndim:
             raise UserError(f"The label {quoted(label)} is several numbers, so it cannot be a label.")
-        label = label.item()  # a tensor is equal to no other, however alike
+        label = _plain_of(label)  # a tensor is equal to no other, however alike
     require_plain(label)
-    if isinstance(label, float) and math.isinf(label):
-        raise UserError(f"A number must be finite to be a label, and {label} is not.")
     return label
 
 
-def labels_of(labels: Iterable[Hashable]) -> list[Hashable]:
-    """Each of them checked."""
+def labels_of(labels: Iterable[Hashable], count: int) -> list[Hashable]:
+    """Each of them checked, if there are so many."""
+    if isinstance(labels, np.ndarray) and (np.ma.is_masked(labels) or labels.dtype.kind in "mMV"):
+        raise UserError("Labels must be text or numbers: dates, records and masked arrays are refused.")
     if isinstance(labels, (Tensor, np.ndarray)):
-        labels = labels.tolist()
-    if isinstance(labels, (str, bytes, Set, Mapping)) or not isinstance(labels, Iterable):
-        raise UserError(f"labels is {labels!r}, but must be a list of labels, one for each example.")
-    return [label_of(label) for label in labels]
+        labels = _plain_of(labels)
+    if isinstance(labels, (str, bytes, bytearray, memoryview, Set, Mapping)) or not isinstance(labels, Iterable):
+        raise UserError(f"labels is {quoted(labels)}, but must be a list of labels, one for each example.")
+    found = [label_of(label) for label in itertools.islice(labels, count + 1)]  # there may be no end of them
+    if len(found) != count:
+        said = len(labels) if isinstance(labels, Sized) else len(found) if len(found) < count else f"more than {count}"
+        raise UserError(f"There are {count} examples, but {said} labels.")
+    return found
+
+
+def _plain_of(label: Tensor | np.generic | NDArray[Any]) -> Any:
+    """What lies in a tensor or an array."""
+    try:
+        return label.tolist()
+    except (RuntimeError, TypeError, NotImplementedError) as error:  # on no device, say
+        raise UserError(f"This cannot be a label or labels ({str(error).partition(chr(10))[0]}).") from None
 
 
 def require_plain(label: Hashable) -> None:
@@ -100,6 +114,8 @@ def require_plain(label: Hashable) -> None:
         )
     if label != label:
         raise UserError("NaN is not equal to itself, so it cannot be a label.")
+    if isinstance(label, float) and math.isinf(label):
+        raise UserError(f"A number must be finite to be a label, and {label} is not.")
     if isinstance(label, str) and len(label) > LONGEST:
         raise UserError(f"A label may have {LONGEST:,} characters, but {quoted(label, 40)} has {len(label):,}.")
     if isinstance(label, int) and abs(label) >= 2**63:

@@ -6,26 +6,30 @@ from pathlib import Path
 
 from kcciol.errors import UserError, quoted
 from kcciol.files import require_place
-from kcciol.files.tensors import Format, Header, Tensors, add_nothing, write_tensors
+from kcciol.files.tensors import Format, Header, Tensors, write_tensors
 from kcciol.learner.inputs import require_plain
 from kcciol.learners import learner_type
 from kcciol.learners.base import Learner, Settings, check_settings
+from kcciol.learners.knowledge import KIND
 from kcciol.learners.model import Head
 from kcciol.serialization import from_dict
 
-FORMAT = Format(  # version 2 says what made the features, and the kind of learner
+
+def _with_kind(header: Header, tensors: Tensors) -> tuple[Header, Tensors]:
+    """Version 2 says the kind of learner, and what made the features, which nobody knows of older files."""
+    if "name" not in header:
+        raise UserError("it does not say which learner it is.")
+    return header, {KIND: learner_type(header["name"]).kind(), **tensors}
+
+
+FORMAT = Format(
     "learner",
-    (add_nothing,),
+    (_with_kind,),
     early=lambda header: 1 if header.pop("format", None) == "kcciol learner 1" else None,
     entry="learner",
 )
+FIELDS = {"name", "width", "seed", "encoder", "settings", "classes"}  # of the header
 MOST_EXTRA = 2**28  # bytes that a file may ask for beyond what is in it, unless whoever loads it allows more
-
-
-def path_of(path: str | Path) -> Path:
-    if not isinstance(path, (str, Path)):
-        raise UserError(f"{path!r} is not the name of a file.")
-    return Path(path)
 
 
 def write(path: Path, header: Header, learner: Learner) -> None:
@@ -43,8 +47,10 @@ def write(path: Path, header: Header, learner: Learner) -> None:
 
 def settings_in(header: Header, tensors: Tensors, most_extra: int) -> Settings:
     """The settings in a file, if a learner may be made of its header."""
-    if missing := {"name", "width", "seed", "settings", "classes"} - header.keys():
+    if missing := FIELDS - {"encoder"} - header.keys():
         raise UserError(f"it lacks {', '.join(sorted(missing))}.")
+    if other := header.keys() - FIELDS:
+        raise UserError(f"it holds {quoted(min(other))}, which no learner of ours has.")
     method, width = learner_type(header["name"]), header["width"]
     if not isinstance(header["settings"], dict) or not isinstance(header["classes"], list):
         raise UserError("its settings are no table, or its labels no list.")

@@ -145,13 +145,12 @@ class GradientLearner(Learner):
         values[0] /= count
         return error
 
-    def descend_one(self, error: Tensor, z: Tensor) -> Tensor:
-        """The step of SGD that goes with it: W loses the product of what is given back (rows,) and z."""
+    def descend_one(self, error: Tensor, z: Tensor) -> None:
+        """The step of SGD that goes with it."""
         weight, bias, *_ = self._views_of_one()
         scaled = error * self.rate_of_one
         weight.addr_(scaled, z, alpha=-1)
         bias.sub_(scaled)
-        return scaled
 
     # --- the update -------------------------------------------------------------------------------------------------
 

@@ -142,7 +142,7 @@ class Knowledge:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything the learner knows; tensors of their own, on their device."""
-        book = {STEPS: torch.tensor(self.steps), SEEN: torch.from_numpy(self.seen.copy()), KIND: self._kind()}
+        book = {STEPS: torch.tensor(self.steps), SEEN: torch.from_numpy(self.seen.copy()), KIND: self.kind()}
         return {name: t.clone(memory_format=torch.contiguous_format) for name, t in self._known().items()} | book
 
     def _known(self) -> dict[str, Tensor]:
@@ -150,14 +150,14 @@ class Knowledge:
         return {name: t[:, : self.first[name] + self.classes] for name, t in self.rows.items()} | self._used()
 
     @classmethod
-    def _kind(cls) -> Tensor:
+    def kind(cls) -> Tensor:
         """The name of the class, as bytes."""
         return torch.frombuffer(bytearray(cls.__name__, "utf-8"), dtype=torch.uint8)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on where another learner of the same kind and settings stood; what does not fit changes nothing."""
-        state = {KIND: self._kind(), **state}  # early files do not say it
-        if not torch.equal(state[KIND], self._kind()):
+        kind = state.get(KIND)
+        if kind is None or kind.dtype != torch.uint8 or not torch.equal(kind, self.kind()):
             raise UserError(f"The saved learner is of another kind than {type(self).__name__}.")
         wanted = {*self.rows, *self.state, STEPS, SEEN, KIND}
         if wanted != state.keys():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
-
 import torch
 from torch import Tensor
 
@@ -11,11 +9,10 @@ from kcciol.learners.base import Labels, Learner, Settings
 from kcciol.learners.card import Card
 from kcciol.learners.gradient import PARAMETERS, GradientLearner
 from kcciol.learners.head import HeadInStep
-from kcciol.learners.model import ROWS, Head, LowRank, Model, per_copy
+from kcciol.learners.model import Head, LowRank, Model, per_copy
 from kcciol.learners.snapshot import Snapshot, require_classes
 
 BLOCK = 64  # examples of a class that are learned together: more cost more in products than they save
-_STEPS = 2  # steps that are not dearer to take again than a copy
 FEW = 6  # fewer are quicker one after another
 
 
@@ -36,11 +33,7 @@ class HeadSnapshot(Snapshot):
 
 
 class Online(GradientLearner):
-    """W <- W - rate * gradient of the cross-entropy of the example.
-
-    Two tensors hold W in turn. While a snapshot has one of them, learning goes on in the other, which first takes the
-    step that it has missed.
-    """
+    """W <- W - rate * gradient of the cross-entropy of the example."""
 
     card = Card("one optimiser step on each example", "Javed and White 2019 (OML)", keeps="nothing")
 
@@ -49,62 +42,16 @@ class Online(GradientLearner):
         rows = getattr(settings, "outputs", 0)  # with a constant reserve instead, rows come with their classes
         return HeadInStep if isinstance(model, Head) and rows >= classes else cls
 
-    _shown: weakref.ref[HeadSnapshot] | None = None  # the last snapshot, if it may have the W of now
-    _other: tuple[Tensor, weakref.ref[HeadSnapshot]] | None = None  # the other W, and the last snapshot that had it
-    _missed: list[tuple[Tensor, Tensor]] | None = None  # the steps that the other lacks; none if nobody counted
-    _new: list[int]  # the classes that it lacks
-    _of_snapshots = GradientLearner._of_snapshots | {"_shown", "_other", "_missed", "_new"}
-
     def snapshot(self) -> Snapshot:
         if self.copies > 1 or self.device.type != "cpu" or not isinstance(self.model, Head) or not self.seen.all():
             return super().snapshot()
-        if self._shown is not None and (last := self._shown()) is not None:
-            return last
         used = 1 + self.classes
-        weight, bias = (self.rows[PARAMETERS + name][0, :used] for name in ROWS)
-        shown = HeadSnapshot(weight, bias.clone())
-        self._shown, self._watched = weakref.ref(shown), True
-        return shown
-
-    def _restored(self) -> None:
-        super()._restored()
-        self._shown = self._other = self._missed = None
-
-    def _will_learn(self, y: Labels) -> None:
-        name, label = PARAMETERS + "weight", int(y[0])
-        if self._shown is not None and self._shown() is not None:
-            now = self.rows[name]
-            self.rows[name] = self._caught_up(now)
-            self._views, self._one_cache = {}, None
-            self._other, self._missed, self._new = (now, self._shown), [], []
-        self._shown = None
-        if label >= self.classes and self._missed is not None:
-            self._new.append(label)
-
-    def _caught_up(self, now: Tensor) -> Tensor:
-        """The other W with what is in this one; a new one if it cannot be had."""
-        other, self._other = self._other, None
-        if other is None or other[1]() is not None or other[0].shape != now.shape or self._missed is None:
-            return now.clone()
-        whole = other[0]
-        for scaled, z in self._missed:
-            whole[0, : len(scaled)].addr_(scaled, z, alpha=-1)
-        rows = [1 + label for label in self._new]
-        whole[0, rows] = now[0, rows]
-        return whole
-
-    def _count(self, step: tuple[Tensor, Tensor] | None) -> None:
-        """The other W misses this step too; none if it cannot be written down."""
-        if self._missed is not None:
-            self._missed = None if step is None or len(self._missed) >= _STEPS else [*self._missed, step]
+        return HeadSnapshot(*(self.rows[PARAMETERS + name][0, :used].clone() for name in ("weight", "bias")))
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         if self.single:
-            scaled = self.descend_one(self.error_of_one(x[0], int(y[0])), x[0])
-            if self._watched:
-                self._count((scaled, x[0].clone()))
+            self.descend_one(self.error_of_one(x[0], int(y[0])), x[0])
             return
-        self._count(None)
         self.error_step(x[:, None], self.labels(y)[:, None])
 
     def _learn_class(self, x: Tensor, y: Labels) -> None:
@@ -116,7 +63,6 @@ class Online(GradientLearner):
         if self.adam or not isinstance(self.model, Head) or x.shape[1] < FEW:
             super()._learn_class(x, y)
             return
-        self._count(None)
         rate = per_copy(self.rate, x)
         for z in torch.split(x, BLOCK, 1):
             errors, _ = self.model.forward(self.parameters, z)  # logits first, and row by row the gradient at them

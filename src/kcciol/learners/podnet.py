@@ -101,7 +101,7 @@ class PODNet(MemoryLearner):
             self.state[PARAMETERS + name] = value
             self.state[TEACHER + name] = value.clone()
         self.theta_names = [n.removeprefix(TEACHER) for n in self.state if n.startswith(TEACHER)]
-        self.state[PARAMETERS + SCALE] = torch.zeros(self.copies, device=self.device)
+        self.state[PARAMETERS + SCALE] = torch.zeros(self.copies, dtype=self.dtype, device=self.device)
         self.add_rows(PARAMETERS + WEIGHT, self.choice("proxies"), self.net.width)
         self.add_rows(KNOWN, dtype=torch.bool)  # the classes of earlier tasks
         self._restored()

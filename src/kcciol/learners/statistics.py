@@ -70,6 +70,15 @@ class ClassMeans(Learner):
         if WAITING in self.state:  # the tensors before may have been written into
             self.state[WAITING][:, self.steps % WAIT :] = 0
 
+    def require_sound(self) -> None:
+        super().require_sound()
+        count, total = (self.class_rows()[name] for name in (COUNT, MEAN))
+        whole = (count == count.round()) & (count >= self._seen_mask().double()) & (count <= self.steps)
+        if not bool(whole.all()):
+            raise UserError(f"{COUNT} holds what is no number of examples.")
+        if not bool(total.square().sum(-1).isfinite().all()):
+            raise UserError(f"{MEAN} holds numbers that no examples add up to.")
+
     def class_rows(self) -> Rows:
         """What is known of each class, as views."""
         return {name: t[:, : self.classes] for name, t in self.rows.items()}
@@ -140,8 +149,8 @@ class Scatter:
 
     def __init__(self, state: dict[str, Tensor], copies: int, width: int, device: torch.device) -> None:
         self.state = state
-        state[SUM] = torch.zeros(copies, width, width, device=device)
-        state[WAITING] = torch.zeros(copies, WAIT, width, device=device)
+        state[SUM] = torch.zeros(copies, width, width, dtype=torch.float32, device=device)
+        state[WAITING] = torch.zeros(copies, WAIT, width, dtype=torch.float32, device=device)
 
     def add(self, time: int, v: Tensor) -> None:
         """Take in the vectors (B, m, width) of the examples from number `time` on, from 0. A sum never changes: there

@@ -19,6 +19,7 @@ from kcciol.engine.loop import Diverged, run_phases
 from kcciol.engine.ranks import ALONE, Ranks
 from kcciol.engine.run_folder import RunFolder, event_writer
 from kcciol.errors import UserError, require_kind
+from kcciol.files import path_of
 from kcciol.meta.mask import get_mask
 from kcciol.meta.step import MetaStep, make_inner
 from kcciol.meta.trajectory import Sampler
@@ -70,12 +71,13 @@ def train(
     """
     require_kind(config, Config, "config", 'kcciol.preset("quickstart")')
     require_kind(base, ClassSet, "base", "data.base")
+    out = path_of(out)
     if last not in (1, 2, 3):
         raise UserError(f"There is no phase {last!r} to stop after: last must be 1, 2 or 3.")
     problem = Classification(config.net, base.image_shape, len(base))
     if config.data.train_samples:
         base = base.first_samples(config.data.train_samples)
-    folder = RunFolder(Path(out), writes=ranks.rank == 0)
+    folder = RunFolder(out, writes=ranks.rank == 0)
     with contextlib.ExitStack() as stack:
 
         def begin() -> tuple[Checkpoint, Tensor, torch.device]:
