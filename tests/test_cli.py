@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import itertools
 import json
 import operator
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,7 +24,7 @@ from PIL import Image
 import kcciol
 from kcciol.cli import COMMANDS, main
 from kcciol.cli.listing import LISTS
-from kcciol.config import Config, preset
+from kcciol.config import Config, DataConfig, preset
 from kcciol.files import replacing
 from kcciol.paper.studies import gan, sine
 from kcciol.serialization import to_toml
@@ -41,6 +43,38 @@ def run(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiny.toml").write_text(to_toml(tiny))
     assert main(["train", str(folder / "tiny.toml"), "--out", str(folder / "run"), "--quiet"]) == 0
     return folder / "run"
+
+
+def test_a_run_begins_in_a_folder_of_its_own(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", str(run.parent / "tiny.toml"), "--quiet", "--out"]
+    (tmp_path / "pictures" / "cat").mkdir(parents=True)
+    assert main([*words, str(tmp_path / "pictures")]) == 2
+    assert "is no folder of a run, as 'cat' lies in it" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "pictures").iterdir() if path.name[0] != "."] == ["cat"]
+    for empty in ("", "."):
+        assert main([*words, empty]) == 2
+        assert "--out is empty" in capsys.readouterr().err
+
+
+def test_what_a_run_says_at_its_end_can_be_done(
+    tiny: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tiny.toml").write_text(to_toml(tiny))
+    words = ["train", str(tmp_path / "tiny.toml"), "--data.samples", "7", "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    (said,) = re.findall("`kcciol (.*?)`", capsys.readouterr().out.replace("\n", " "))
+    assert said.endswith("--train-samples 6 --test-samples 1")
+    assert main([*shlex.split(said), "--trajectories", "2", "--search-trajectories", "1"]) == 0
+
+
+def test_escapes_in_a_config_are_shown(tiny: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = "x\x1b[31mred"
+    (tmp_path / "odd.toml").write_text(to_toml(dataclasses.replace(tiny, data=DataConfig(root=root))))
+    with pytest.raises(SystemExit):
+        main(["train", str(tmp_path / "odd.toml"), "--help"])
+    said = capsys.readouterr()
+    assert "\x1b[31m" not in said.out + said.err
+    assert "\\x1b[31mred" in said.out + said.err
 
 
 @pytest.mark.parametrize("command", list(COMMANDS))
@@ -217,7 +251,7 @@ BAD = [
     (["train", "quickstart", "--trajectory.support", "30", "--out", "{tmp}/x"], "needs 32 of each class"),
     (["train", "quickstart", "--net.strides", "2", "2", "2", "2", "2", "--out", "{tmp}/x"], "shrink images"),
     (["train", "quickstart", "--start", "none.safetensors", "--out", "{tmp}/x"], "no checkpoint none.safetensors"),
-    (["evaluate", "nowhere"], "no checkpoint nowhere"),
+    (["evaluate", "nowhere"], "no run folder and no file nowhere"),
     (["evaluate", "{run}", "--phase", "7"], "phase 7"),
     (["evaluate", "{run}/phase3.safetensors", "--phase", "1"], "--phase chooses in a run folder"),
     (["evaluate", "--classes", "2", "{run}"], "The run comes first"),

@@ -132,6 +132,13 @@ def test_a_folder_inside_a_class_is_named(root: Path) -> None:
     assert f"{root / 'b'} holds a folder, 'more'" in refused(root)
 
 
+def test_one_split_needs_the_other(root: Path) -> None:
+    for name in "abcde":
+        (root / "base").mkdir(exist_ok=True)
+        (root / name).rename(root / "base" / name)
+    assert "has base/, but no novel/" in refused(root)
+
+
 def test_no_classes(tmp_path: Path) -> None:
     assert f"{tmp_path} has no classes" in refused(tmp_path)
 

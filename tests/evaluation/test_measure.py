@@ -198,10 +198,23 @@ def test_a_comparison_that_is_cut_leaves_the_older_one(
     assert str(unfinished) in capsys.readouterr().err.replace("\n", "")
     assert target.read_bytes() == whole
     assert list(json.loads(unfinished.read_text())["learners"]) == ["ncm"]
-    monkeypatch.undo()
+    assert cli.main(words) == 130  # and once more, which measures nothing twice and loses nothing
+    measured: list[str] = []
+
+    def noted(scenario: Any, name: str, *more: Any, **named: Any) -> dict[str, Any]:
+        measured.append(name)
+        return measure_learner(scenario, name, *more, **named)
+
+    monkeypatch.setattr("kcciol.evaluation.measure.measure_learner", noted)
     assert cli.main(words) == 0
+    assert measured == ["gaussian"]
     assert not unfinished.exists()
     assert set(json.loads(target.read_text())["learners"]) == {"ncm", "gaussian"}
+    before = json.loads(whole)
+    before["learners"].pop("gaussian")
+    unfinished.write_text(json.dumps(before | {"identity": "of another training"}))
+    assert cli.main(words) == 0
+    assert measured == ["gaussian", "ncm", "gaussian"]
 
 
 def test_the_command_line_compares_and_lists(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -190,3 +193,35 @@ def test_a_process_that_falls_is_tried_once_more(tmp_path: Path, monkeypatch: py
     assert make(wanted) == ["omniglot, oml, seed 0"]
     assert falls.read_text() == "xx"
     assert [group.columns for group in groups(wanted)] == [("oml",)]
+
+
+def test_a_signal_ends_processes_that_were_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is noted where the loop looks for it, not raised in the middle of a look at a process."""
+    begun = tmp_path / "begun"
+    code = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(60)"
+    monkeypatch.setattr(processes, "command", lambda *_: [sys.executable, "-c", code])
+    children: list[Any] = []
+    ended = processes.end
+
+    def noted(running: Any) -> None:
+        children.extend(running)
+        ended(running)
+
+    monkeypatch.setattr(processes, "end", noted)
+
+    def raise_it() -> None:
+        until = time.monotonic() + 30
+        while not begun.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=raise_it)
+    thread.start()
+    with pytest.raises(SystemExit) as left:
+        processes.make_in_processes(plan(tmp_path, columns=("oml",), jobs=2), groups(plan(tmp_path, columns=("oml",))))
+    thread.join()
+    assert left.value.code == 128 + signal.SIGTERM
+    assert children
+    assert all(child.poll() is not None for child in children)
+    assert signal.getsignal(signal.SIGTERM) is before

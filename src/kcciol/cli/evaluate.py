@@ -93,6 +93,8 @@ def evaluate(words: Sequence[str]) -> int:
 
 
 def _representation_file(options: EvaluateOptions) -> Path:
+    if not options.run.exists():
+        raise UserError(f"There is no run folder and no file {options.run}.")
     if not options.run.is_dir():
         if options.phase:
             raise UserError(f"--phase chooses in a run folder, but {options.run} is not one: leave it out.")
@@ -146,16 +148,21 @@ def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
     for name in names:
         measure.require_fit(scenario, name, fixed)
     about: dict[str, Any] = {"representation": f"{path.parent.name}/{path.name}"}
-    about |= {"untrained": options.untrained, "split": options.split}
-    results: dict[str, dict[str, Any]] = {}
+    about |= {"untrained": options.untrained, "split": options.split, "identity": representation.identity}
+    about |= {"evaluation": to_dict(config)}
     unfinished = target.with_name(f"{target.stem}-unfinished.json")  # so that an older result stays until then
+    results = _measured_before(unfinished, about)
+    if results:
+        say(f"Of an earlier call {len(results)} of {len(names)} are in {unfinished}: {', '.join(results)}.")
     try:
         for number, name in enumerate(names, 1):
+            if name in results:
+                continue
             shown = f"{number} of {len(names)}, {name}" if len(names) > 1 else name
             say(f"{shown} ...")
             tell = functools.partial(_say, shown)
             results[name] = measure.measure_learner(scenario, name, config, fixed, progress=tell)
-            whole = {**about, "evaluation": to_dict(config), "learners": results}
+            whole = {**about, "learners": results}
             RESULT.write(target if len(results) == len(names) else unfinished, with_record(whole, representation))
     except BaseException:
         if results and unfinished.exists():
@@ -175,6 +182,17 @@ def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
         out.print(STAR)
     out.print(f"wrote {target}")
     return 0
+
+
+def _measured_before(unfinished: Path, about: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What a call that was cut measured of the same representation in the same way."""
+    from kcciol.evaluation.results import RESULT
+
+    try:
+        found = RESULT.read(unfinished)
+        return dict(found["learners"]) if all(found[key] == value for key, value in about.items()) else {}
+    except (UserError, KeyError, TypeError):
+        return {}
 
 
 def _say(name: str, line: str) -> None:

@@ -75,7 +75,10 @@ def list_data() -> None:
 
 
 def _print(columns: Sequence[str], rows: Mapping[str, Sequence[str]], *below: str) -> None:
-    table = Table("name", *columns, box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("name", no_wrap=True)  # it is there to be copied
+    for column in columns:
+        table.add_column(column)
     for name, cells in rows.items():
         table.add_row(name, *cells)
     out.print(table)

@@ -76,6 +76,8 @@ def train(words: Sequence[str]) -> int:
     options = parse(TrainOptions, f"train {words[0]}", words, start, f"Data sets: {', '.join(DATASETS)}.")
     representations.check_label(options.config)
     path = options.out
+    if path == Path():
+        raise UserError("--out is empty, or this folder itself: name a folder for the run.")
     if path == RunOptions.out:
         name = Path(options.preset).stem + (f"-{method}" if method not in (None, before) else "")
         path = Path("runs") / f"{name}-seed{options.config.seed}"
@@ -94,6 +96,10 @@ def train(words: Sequence[str]) -> int:
     if ranks.rank == 0:
         wanted = options.config.evaluation.classes
         some = [n for n in wanted if n <= len(data.novel)] or [len(data.novel)]
+        asked, least = options.config.evaluation, int(data.novel.counts.min())
         classes = f" --classes {' '.join(map(str, some))}" if len(some) < len(wanted) else ""
+        if least < asked.train_samples + asked.test_samples:
+            held_out = max(1, least // 4)
+            classes += f" --train-samples {max(1, least - held_out)} --test-samples {held_out}"
         out.print(f"The run is in {path}; `kcciol evaluate {shlex.quote(str(path))}{classes}` measures it.")
     return 0

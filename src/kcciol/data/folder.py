@@ -26,7 +26,11 @@ def load(config: DataConfig) -> tuple[ClassSet, ClassSet]:
     root = Path(config.root)
     if not root.is_dir():
         raise UserError(f"The data root {str(root)!r} is no folder: set data.root to a folder with one folder a class.")
-    if folders(root) == ["base", "novel"]:
+    there = folders(root)
+    if there in (["base"], ["novel"]):
+        missing = "novel" if there == ["base"] else "base"
+        raise UserError(f"The data root {str(root)!r} has {there[0]}/, but no {missing}/: both are needed, or neither.")
+    if there == ["base", "novel"]:
         base, novel = _classes(root / "base"), _classes(root / "novel")
     else:
         base, novel = _divide(_classes(root), config.novel_classes)

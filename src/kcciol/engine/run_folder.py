@@ -71,6 +71,8 @@ class RunFolder:
             )
         with writable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+            if other := next((e for e in sorted(self.path.iterdir()) if not _may_be_of_a_run(e)), None):
+                raise UserError(f"{self.path} is no folder of a run, as {other.name!r} lies in it: name a new one.")
             write_json(self.record, record())
             start.save(self.checkpoint)
             write_text(self.config, to_toml(config))
@@ -233,3 +235,8 @@ def _parsed(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) and all(type(value.get(key)) is int for key in ("phase", "step")) else None
+
+
+def _may_be_of_a_run(entry: Path) -> bool:
+    """Whether something may lie in a folder in which a run begins, as when an earlier one was cut at its beginning."""
+    return entry.name.startswith(".") or (entry.is_file() and entry.suffix in (".json", ".safetensors", ".jsonl"))

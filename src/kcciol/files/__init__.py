@@ -138,7 +138,7 @@ def sweep(folder: Path, name: str | None = None) -> None:
 def read_bytes(path: Path, kind: str, error_type: type[UserError] = UserError, largest: int | None = None) -> bytes:
     """All of a file, at once: another process may put a newer one in its place meanwhile."""
     if os.path.isdir(path):  # noqa: PTH112  (unlike `Path.is_dir`, it raises nothing)
-        raise error_type(f"{path} is a folder: name a file in it, such as {path / 'phase3.safetensors'}.")
+        raise error_type(f"{path} is a folder: name a {kind} that lies in it.")
     try:
         return read_regular(path, largest_file() if largest is None else largest)
     except FileNotFoundError:

@@ -18,13 +18,14 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from kcciol.encoders import Encoder
+from kcciol.engine.device import machine_bytes
 from kcciol.errors import UserError, quoted
 from kcciol.files import path_of
 from kcciol.files.tensors import read_tensors
 from kcciol.learner.inputs import example_of, examples_of, identity_of, label_of, labels_of, width_of
 from kcciol.learner.saving import FORMAT, MOST_EXTRA, restore, settings_in, write
 from kcciol.learners import learner_type
-from kcciol.learners.base import Settings
+from kcciol.learners.base import Settings, check_settings
 from kcciol.learners.model import Head
 from kcciol.learners.snapshot import NO_CLASS, Snapshot
 from kcciol.serialization import from_dict
@@ -74,6 +75,11 @@ class OnlineLearner:
         if not isinstance(self.settings, method.settings_type):
             raise UserError(
                 f"These are settings of another learner than {name!r}: use {method.settings_type.__name__}."
+            )
+        check_settings(self.settings)
+        if (needed := method.extra_bytes(Head(width), self.settings, 0)) > (there := machine_bytes()):
+            raise UserError(
+                f"A learner {name!r} of these settings cannot be made here: it takes {needed:,} bytes, of {there:,}."
             )
         try:
             with torch.inference_mode(False):

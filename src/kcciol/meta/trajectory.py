@@ -38,7 +38,7 @@ class Sampler:
         if config.count * config.classes > len(data):
             raise UserError(
                 f"A step draws {config.count} x {config.classes} different classes (trajectory.count x "
-                f"trajectory.classes), but there are {len(data)} base classes: lower one of them."
+                f"trajectory.classes), but there are {len(data)} base classes: lower one of them, or add base classes."
             )
         self.config, self.counts = config, data.counts.numpy()
         self.samples = data.images.shape[1]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from kcciol.engine.stop import watch_signals
 from kcciol.paper.executors.executor import Executor
 from kcciol.paper.plan import INCOMPLETE, Group, RunPlan
 
@@ -20,8 +23,10 @@ def make_in_processes(plan: RunPlan, groups: Sequence[Group]) -> list[str]:
     waiting = list(groups)
     running: dict[subprocess.Popen[bytes], Group] = {}
     failed: list[Group] = []
-    try:
-        while (waiting or running) and time.monotonic() < plan.until:
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(watch_signals())  # noted, not raised in the middle of a look at a process
+        stack.callback(end, running)
+        while (waiting or running) and time.monotonic() < plan.until and not stop.signal_number:
             while len(running) < plan.jobs and (group := next_group(plan, waiting, list(running.values()))):
                 waiting.remove(group)
                 running[subprocess.Popen(command(plan, group, plan.workspace.runs), env=environment(group))] = group
@@ -35,14 +40,21 @@ def make_in_processes(plan: RunPlan, groups: Sequence[Group]) -> list[str]:
                         waiting = [other for other in waiting if not other.helps(group) or other.trained(plan)]
                 waiting = [other for other in waiting if not (other.helper and other.done(plan))]
             time.sleep(0.1)
-    finally:
-        for process in running:
-            process.terminate()  # training notes it and leaves a checkpoint
-        for process in running:
-            process.wait()
+    if stop.signal_number == signal.SIGINT:
+        raise KeyboardInterrupt
+    if stop.signal_number:
+        sys.exit(128 + stop.signal_number)
     if waiting or running:
         print(f"time is up: {len(waiting)} groups wait, {len(running)} cut; run again to go on", flush=True)
     return list(dict.fromkeys(str(group) for group in failed if not group.done(plan)))
+
+
+def end(processes: Collection[subprocess.Popen[bytes]]) -> None:
+    """Ask processes to end, and wait until they have."""
+    for process in processes:
+        process.terminate()  # training notes it and leaves a checkpoint
+    for process in processes:
+        process.wait()
 
 
 def next_group(plan: RunPlan, waiting: Sequence[Group], running: Sequence[Group]) -> Group | None:
