@@ -18,6 +18,7 @@ import torch
 from paper_tables import TABLES, markdown_table, read
 
 from kcciol.evaluation.metrics import summarize
+from kcciol.numbers import half_width
 from kcciol.paper.report import write
 from kcciol.paper.report.consolidation import SEEDS
 from kcciol.paper.report.read import read as read_results
@@ -57,7 +58,7 @@ def adds() -> str:
     for n, d in read("omniglot.json")["consolidation adds"].items():
         over_seeds = summarize(torch.tensor(d["by_seed"])).ci95 if len(d["by_seed"]) >= SEEDS else None
         by_seed = ", ".join(f"{value:+.2f}" for value in d["by_seed"])
-        rows[n] = [f"{d['mean']:+.2f} ± {over_seeds or d['ci95']:.2f}", by_seed]
+        rows[n] = [f"{d['mean']:+.2f}{half_width(over_seeds or d['ci95'], 2)}", by_seed]
     return markdown_table("classes", ["`omniglot` minus `omniglot-control`", "seed by seed"], rows)
 
 
@@ -68,22 +69,16 @@ def settings() -> str:
     first = next(iter(ends.values()))
     places = [(n, rule) for n in first["stream"] for rule in first]
     rows = {
-        name: [f"{end[rule][n]['mean']:.1f}" + _interval(end[rule][n]) for n, rule in places]
+        name: [f"{end[rule][n]['mean']:.1f}{half_width(end[rule][n]['ci95'])}" for n, rule in places]
         for name, end in ends.items()
     }
     return markdown_table("candidate", [f"{n} classes, `{rule}`" for n, rule in places], rows)
 
 
-def _interval(cell: dict[str, Any]) -> str:
-    """None where all trajectories gave the same number, which older results have as an interval of 0."""
-    return f" ± {cell['ci95']:.1f}" if cell["ci95"] else ""
-
-
 def _rows(data: dict[str, Any], columns: list[str]) -> str:
     ours = [c for c in columns if c != "paper"]
     rows = {
-        n: [f"{row[c]['mean']:.1f}" + (f" ± {row[c]['ci95']:.1f}" if "ci95" in row[c] else "") for c in columns]
-        for n, row in data["rows"].items()
+        n: [f"{row[c]['mean']:.1f}{half_width(row[c].get('ci95'))}" for c in columns] for n, row in data["rows"].items()
     }
     last = next(reversed(data["rows"].values()))
     rules = sorted({rate["rule"] for c in ours for rate in last[c]["rate"]})
@@ -131,7 +126,7 @@ def quickstart() -> str:
     data = read("quickstart.json")
     names, cpu = list(data["columns"]), data["record"]["hardware"]["cpu_threads"]
     tests = {n: [data["columns"][name][n]["test"] for name in names] for n in data["columns"][names[0]]}
-    rows = {n: [f"{c['mean']:.1f} ± {c['ci95']:.1f}" for c in cells] for n, cells in tests.items()}
+    rows = {n: [f"{c['mean']:.1f}{half_width(c['ci95'])}" for c in cells] for n, cells in tests.items()}
     took = (
         f"({data['seconds']['total']:.0f} s on {cpu} CPU cores, {data['peak_memory_gib']:.1f} GiB of memory at most.)"
     )

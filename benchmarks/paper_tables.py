@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kcciol.numbers import half_width
 from kcciol.paper.report.consolidation import gap
 from kcciol.paper.report.formatting import at_edge, marks_of
 from kcciol.paper.report.read import TableCell, read_table
@@ -39,10 +40,9 @@ def columns(name: str, wanted: Sequence[str], shown: Callable[[Cells, str], str]
 def accuracy(cells: Cells, column: str) -> str:
     """Mean, interval and marks, the printed number in brackets."""
     cell = cells[column]
-    interval = f" ± {cell['ci95']:.1f}" if cell.get("ci95") is not None else ""
     marks = "".join(mark for mark, _ in marks_of(TableCell(cell["mean"], cell.get("ci95"), cell.get("std"), cell)))
     paper = f" ({cells['paper: ' + column]['mean']:.1f})" if "paper: " + column in cells else ""
-    return f"{cell['mean']:.1f}{interval}{marks}{paper}"
+    return f"{cell['mean']:.1f}{half_width(cell.get('ci95'))}{marks}{paper}"
 
 
 def edges() -> str:
@@ -78,7 +78,7 @@ def differences(name: str, pairs: Sequence[tuple[str, str]]) -> str:
 
     def shown(cells: Cells, one: str, other: str) -> str:
         found = gap(cells[one], cells[other]) if one in cells and other in cells else None
-        return "" if found is None else f"{found.mean:+.1f}" + (f" ± {found.half:.1f}" if found.half else "")
+        return "" if found is None else f"{found.mean:+.1f}{half_width(found.half)}"
 
     rows = {n: [shown(cells, *pair) for pair in pairs] for n, cells in data["rows"].items()}
     return markdown_table(data["axis"], [f"{one} − {other}" for one, other in pairs], rows)

@@ -28,7 +28,7 @@ LEVELS = [
     ["config"],
     ["plugins", "serialization"],
     ["files"],
-    ["errors"],
+    ["errors", "numbers"],
 ]
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
 FILES = {

@@ -1,19 +1,23 @@
 """The quickstart with fewer steps, lengths and trajectories, through the names of the package alone.
 
 That the README's table is results/quickstart.json to the digit is held by tests/test_docs.py
-(test_tables_are_up_to_date[readme_table.py]).
+(`test_tables_are_up_to_date`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
 import kcciol
+from kcciol.serialization import to_dict
 from tests.pins.pinned import pin
 from tests.pins.test_algorithm4 import of_result
 from tests.pins.test_representations import metrics
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 # Adam's first steps in a phase are as long where a gradient is next to nothing, which here is that of most rows of W:
 # there rounding decides, and each step of these settings makes ten times as much of it (after ten of them features
@@ -60,3 +64,11 @@ def test_quickstart_cut_short(tmp_path: Path) -> None:
             "classes": of_result(result["classes"], train=15),
         }
     pin("quickstart", "cut short", found, WITHIN)
+
+
+def test_the_numbers_that_are_kept_are_of_the_preset() -> None:
+    kept = json.loads((RESULTS / "quickstart.json").read_text(encoding="utf-8"))
+    now = to_dict(kcciol.preset("quickstart"))
+    assert {key: value for key, value in kept["config"].items() if key != "engine"} == {
+        key: value for key, value in now.items() if key != "engine"
+    }

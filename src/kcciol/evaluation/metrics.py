@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kcciol.evaluation.selection import Selection
 from kcciol.learners.base import Learner
+from kcciol.numbers import half_width
 
 SAME = 1e-9  # accuracies in percent that differ by less are equal
 
@@ -64,8 +65,7 @@ def with_interval(cell: Mapping[str, Any]) -> str:
     >>> with_interval({"mean": 30.0, "ci95": 18.41, "ci95_of_images": 20}), with_interval({"mean": 30.0, "ci95": None})
     ('30.0 ± 18.4*', '30.0')
     """
-    spread = "" if cell["ci95"] is None else f" ± {cell['ci95']:.1f}"
-    return f"{cell['mean']:.1f}{spread}" + ("*" if "ci95_of_images" in cell else "")
+    return f"{cell['mean']:.1f}{half_width(cell['ci95'])}" + ("*" if "ci95_of_images" in cell else "")
 
 
 # what the star says

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kcciol.numbers import half_width
 from kcciol.paper.report.chart import numeric, on_scales, overlay
 from kcciol.paper.report.formatting import counted, digits_of, mean_and_interval, signed
 from kcciol.paper.report.markup import Html, el, join, line, scrolling_table
@@ -130,8 +131,11 @@ def _gap(found: Gap, lower: bool, digits: int, differ: bool) -> Html:
     better = -found.sign if lower else found.sign
     if digits > 1 and max(abs(found.mean), found.half or 0.0) < SMALL:
         digits += 2
-    half = "" if found.half is None else f" ± {found.half:.{digits}f}"
-    chip = el("span", signed(found.mean, digits) + half, class_=f"chip {('rival', 'reached', 'missed')[better]}")
+    chip = el(
+        "span",
+        signed(found.mean, digits) + half_width(found.half, digits),
+        class_=f"chip {('rival', 'reached', 'missed')[better]}",
+    )
     seeds = ", ".join(signed(each, digits) for each in found.by_seed)
     return join([chip, f" {OTHER_RATES}" if differ else "", el("small", seeds, class_="seeds")])
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from kcciol.numbers import half_width
 from kcciol.paper.report.read import ResultTable, TableCell
 
 MINUS = "−"
@@ -53,12 +54,12 @@ def mean_and_interval(cell: TableCell, digits: int) -> tuple[str, str]:
     >>> mean_and_interval(TableCell(0.00104, 0.00015, None, {}), 3)
     ('0.00104', ' ± 0.00015')
     >>> mean_and_interval(TableCell(0.04, 0.01, None, {}), 1)
-    ('0.0', ' ± 0.0')
+    ('0.0', ' ± 0.01')
     """
     if digits > 1 and 0 < abs(cell.mean) < 10 ** (1 - digits):
         least = min(abs(cell.mean), cell.ci95 or math.inf)
         digits = min(1 - math.floor(math.log10(least)), FINEST)
-    return fixed(cell.mean, digits), f" ± {cell.ci95:.{digits}f}" if cell.ci95 is not None else ""
+    return fixed(cell.mean, digits), half_width(cell.ci95, digits)
 
 
 def printed(cell: TableCell) -> str:
