@@ -13,7 +13,7 @@ import torch
 
 from kcciol.engine.run_folder import RunFolder
 from kcciol.errors import UserError
-from kcciol.files import append_json, held, read_json
+from kcciol.files import append_json, file_lock, read_json
 from kcciol.files.tensors import Format, read_tensors, write_tensors
 from kcciol.paper.cellfile import read_cell
 from kcciol.paper.report.read import read_table
@@ -62,7 +62,7 @@ def test_a_save_of_tensors_that_is_killed_leaves_nothing_for_good(tmp_path: Path
 
 
 def _held(path: Path) -> None:
-    with held(path):
+    with file_lock(path):
         pass
 
 

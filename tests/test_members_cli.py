@@ -13,7 +13,7 @@ from kcciol import cli
 from kcciol.cli.sine_gan import _error
 from kcciol.config import MaskConfig
 from kcciol.data import mnist
-from kcciol.files import held
+from kcciol.files import file_lock
 from kcciol.files.tensors import read_tensors, write_tensors
 from kcciol.paper.ensemble.train import FORMAT
 from kcciol.paper.gan import digits
@@ -104,7 +104,7 @@ def test_two_processes_do_not_train_in_one_folder(
 ) -> None:
     run = tmp_path / "run"
     assert cli.main(["train", str(file), "--out", str(run), "--quiet"]) == 0
-    with held(run / ".lock") as mine:
+    with file_lock(run / ".lock") as mine:
         assert mine
         assert cli.main(["train", str(run), "--resume"]) == 2
     assert "Another process is training" in capsys.readouterr().err

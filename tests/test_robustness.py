@@ -32,7 +32,7 @@ from kcciol.engine import checkpoint
 from kcciol.engine.record import commit_of
 from kcciol.engine.run_folder import RunFolder
 from kcciol.errors import UserError
-from kcciol.files import replacing, sweep
+from kcciol.files import remove_stale_parts, replacing
 from kcciol.files import tensors as files
 from kcciol.files.tensors import Format, read_tensors, sealed, unsealed, write_tensors
 from kcciol.learner import OnlineLearner
@@ -260,7 +260,7 @@ def test_without_locks_nobody_takes_a_part_away(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "a.txt"
     with replacing(path) as part:
         part.write_text("whole")
-        sweep(tmp_path)
+        remove_stale_parts(tmp_path)
     assert path.read_text() == "whole"
 
 

@@ -27,18 +27,18 @@ def test_alone_nothing_happens() -> None:
     x = torch.ones(2)
     with ALONE.joined():
         assert not torch.distributed.is_initialized()
-        assert ALONE.mean(x) is ALONE.first(x) is x
-        assert ALONE.largest(3) == 3
-        assert ALONE.together(lambda: 4) == 4
+        assert ALONE.mean(x) is ALONE.broadcast(x) is x
+        assert ALONE.maximum(3) == 3
+        assert ALONE.run_on_all(lambda: 4) == 4
         ALONE.wait()
-    assert ALONE.share(3) == slice(0, 3)
+    assert ALONE.slice_of(3) == slice(0, 3)
     assert ALONE.device(torch.device("cuda")) == torch.device("cuda")
 
 
 def test_shares_cover_everything_once() -> None:
-    assert [list(range(6))[Ranks(rank, 3).share(6)] for rank in range(3)] == [[0, 1], [2, 3], [4, 5]]
+    assert [list(range(6))[Ranks(rank, 3).slice_of(6)] for rank in range(3)] == [[0, 1], [2, 3], [4, 5]]
     with pytest.raises(UserError, match=r"trajectory.count is 1, .* multiple of 2"):
-        Ranks(0, 2).share(1)
+        Ranks(0, 2).slice_of(1)
 
 
 def test_a_rank_without_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

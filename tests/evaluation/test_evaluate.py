@@ -15,7 +15,7 @@ from torch import Tensor
 from kcciol.config import EvaluationConfig
 from kcciol.errors import UserError
 from kcciol.evaluation import Examples, evaluate
-from kcciol.evaluation.choose import Choice, Sources, climb, holdout_part, images_of
+from kcciol.evaluation.choose import Choice, Sources, holdout_part, images_of, search_around
 from kcciol.evaluation.measure import measure_learner
 from kcciol.evaluation.protocol import Scenario, choose_settings
 from kcciol.evaluation.selection import image_order
@@ -189,7 +189,7 @@ def test_a_search_from_any_rate_ends_at_the_best_of_the_grid(near: float) -> Non
 )
 def test_a_search_goes_on_beyond_ties(scores: list[float], near: int, best: int) -> None:
     grid = [float(i) for i in range(len(scores))]
-    found = climb(grid, lambda rates: [scores[int(rate)] for rate in rates], float(near))
+    found = search_around(grid, lambda rates: [scores[int(rate)] for rate in rates], float(near))
     assert max(found, key=found.__getitem__) == best
 
 
@@ -206,7 +206,7 @@ def test_a_search_tries_no_more_than_it_must() -> None:
         return [-abs(rate - 8) for rate in rates]
 
     grid = [float(i) for i in range(20)]
-    scores = climb(grid, score, 5.0)
+    scores = search_around(grid, score, 5.0)
     assert max(scores, key=scores.__getitem__) == 8.0
     assert sorted(tried) == [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]
     assert list(scores) == sorted(tried)

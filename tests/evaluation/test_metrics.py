@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kcciol.evaluation.metrics import Asked, class_accuracy, curve_points, summarize, t_quantile, wilson_reach
+from kcciol.evaluation.metrics import ImagesAsked, class_accuracy, curve_points, summarize, t_quantile, wilson_reach
 from kcciol.evaluation.selection import Selection
 from kcciol.evaluation.stream import draw
 from kcciol.evaluation.trace import AccuracyMatrix
@@ -78,20 +78,20 @@ def test_an_interval_never_says_0() -> None:
     """Equal values show no spread; the images that they are shares of are then all that is known."""
     same = torch.full((5,), 30.0)
     assert summarize(same).ci95 is None
-    few = summarize(same, Asked(different=20, each=20))
+    few = summarize(same, ImagesAsked(different=20, each=20))
     assert (few.std, few.images) == (0, 20)
     assert few.ci95 == pytest.approx(100 * (0.5190 - 0.3), abs=0.05)  # Wilson: 14.5 % to 51.9 %
-    assert summarize(torch.full((3,), 100.0), Asked(20, 10)).ci95 == pytest.approx(16.1, abs=0.05)
+    assert summarize(torch.full((3,), 100.0), ImagesAsked(20, 10)).ci95 == pytest.approx(16.1, abs=0.05)
 
 
 def test_an_interval_counts_images_where_all_are_asked_the_same() -> None:
     values = torch.tensor([29.0, 30.0, 31.0])
-    by_order, by_classes = (summarize(values, Asked(images, 20)) for images in (20, 60))
+    by_order, by_classes = (summarize(values, ImagesAsked(images, 20)) for images in (20, 60))
     assert by_order.images == 20
     assert by_order.ci95 == pytest.approx(100 * wilson_reach(0.3, 20))
     assert by_classes == summarize(values)
     assert by_classes.images is None
-    assert summarize(torch.tensor([0.0, 60.0]), Asked(20, 20)).images is None  # order alone tells more than that
+    assert summarize(torch.tensor([0.0, 60.0]), ImagesAsked(20, 20)).images is None  # order alone tells more than that
 
 
 def test_curve_points_end_with_all_classes() -> None:

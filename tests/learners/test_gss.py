@@ -10,9 +10,9 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.learners.er import ER
-from kcciol.learners.gss import GSS, GSSIQP, Diverse
+from kcciol.learners.gss import GSS, GSSIQP, DiverseMemory
 from kcciol.learners.model import Head
-from kcciol.learners.subset import descend, least_alike, objective
+from kcciol.learners.subset import descend, most_diverse, objective
 from tests.learners.battery import WIDTH, examples, feed, knowledge, make, model_of, same
 from tests.learners.explicit import Explicit, to_double
 
@@ -20,10 +20,10 @@ both = pytest.mark.parametrize("name", ["gss", "gss-iqp"])
 models = pytest.mark.parametrize("kind", ["head", "network"])
 
 
-class TwoStepER(Diverse):
+class TwoStepER(DiverseMemory):
     """The training of GSS with the reservoir of ER."""
 
-    def _offer(self, x: Tensor, label: Tensor) -> None:
+    def _update_memory(self, x: Tensor, label: Tensor) -> None:
         self.kept.add(self.steps, {"x": x, "y": label})
 
 
@@ -223,11 +223,11 @@ def test_the_search_finds_what_trying_everything_finds(count: int, size: int) ->
     for _ in range(10):
         gram = cosines(rng, count, 5)
         best = min(objective(gram, np.array(s)) for s in itertools.combinations(range(count), size))
-        found = least_alike(gram, starts(rng, count, size))
+        found = most_diverse(gram, starts(rng, count, size))
         assert len(set(found)) == size
         assert objective(gram, found) == pytest.approx(best, abs=1e-9)
         order = rng.permutation(count)  # the same in any order
-        again = least_alike(gram[np.ix_(order, order)], starts(rng, count, size))
+        again = most_diverse(gram[np.ix_(order, order)], starts(rng, count, size))
         assert objective(gram, order[again]) == pytest.approx(best, abs=1e-9)
 
 
@@ -238,7 +238,7 @@ def test_the_search_never_ends_above_its_start_and_stays_where_all_are_equal() -
         end = descend(gram, start)
         assert len(end) == size
         assert objective(gram, end) <= objective(gram, start) + 1e-12
-    assert least_alike(np.eye(9), starts(rng, 9, 4)).tolist() == [0, 1, 2, 3]
+    assert most_diverse(np.eye(9), starts(rng, 9, 4)).tolist() == [0, 1, 2, 3]
 
 
 @models

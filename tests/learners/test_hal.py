@@ -342,7 +342,7 @@ def test_tuning_on_earlier_tasks_loses_the_last_and_is_undone() -> None:
     earlier = torch.tensor([[True, True, True, False]])
     now, label = learner.parameters["weight"].clone(), torch.full((1, 6), 3)
     with torch.no_grad():
-        tuned = learner._tuned(earlier)
+        tuned = learner._fine_tuned(earlier)
     assert torch.equal(learner.parameters["weight"], now)
     last = x[18:][None]
     before = learner.cross_entropy(learner.model.logits(learner.parameters, last), label)

@@ -67,7 +67,7 @@ def case(hidden: int, k: int, s: int) -> tuple[Classification, Tensor, Tensor, T
 
 def share(rows: Tensor, y: TrajectoryLabels, rank: int, count: int) -> tuple[Tensor, TrajectoryLabels]:
     """A rank's trajectories: its images of tau_tr, then those of tau_val."""
-    own, n = Ranks(rank, count).share(T), y.train.numel()
+    own, n = Ranks(rank, count).slice_of(T), y.train.numel()
     parts = [part.view(T, -1, rows.shape[1])[own].flatten(0, 1) for part in (rows[:n], rows[n:]) if len(part)]
     return torch.cat(parts), TrajectoryLabels(y.train[own], y.val[own])
 

@@ -25,7 +25,7 @@ from kcciol.engine.loop import Diverged
 from kcciol.engine.run_folder import RunFolder
 from kcciol.engine.stop import Stopped, watch_signals
 from kcciol.errors import Busy, UserError
-from kcciol.files import held
+from kcciol.files import file_lock
 from kcciol.meta.phases import train
 from kcciol.meta.step import MetaStep
 from kcciol.serialization import to_toml
@@ -137,7 +137,7 @@ def test_a_run_that_another_process_trains_is_not_even_read(
     shutil.copytree(whole, run)
     (run / "checkpoint.safetensors").write_bytes(b"half of one")
     metrics = (run / "metrics.jsonl").read_text()
-    with held(run / ".lock") as mine:
+    with file_lock(run / ".lock") as mine:
         assert mine
         with pytest.raises(Busy, match="Another process"):
             train(tiny, tiny_data.base, run, resume=True, quiet=True)

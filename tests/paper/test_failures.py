@@ -17,21 +17,21 @@ from kcciol import cli
 from kcciol.config import Config
 from kcciol.engine import checkpoint
 from kcciol.errors import UserError
-from kcciol.files import documents, held
+from kcciol.files import documents, file_lock
 from kcciol.meta import phases
 from kcciol.paper import runner
 from kcciol.paper import study as study_module
 from kcciol.paper.plan import STUDIES, RunPlan, groups, path_of
 from kcciol.paper.runner import make
 from kcciol.paper.studies import colour, gan, omniglot
-from kcciol.paper.study import Bench, Cell, Workspace, folder_of, is_trained
+from kcciol.paper.study import Cell, Subject, Workspace, folder_of, is_trained
 from kcciol.paper.writing import gather
 from tests.paper.example import OMNIGLOT, plan
 
 
 def test_a_cell_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(column: str) -> Any:
-        def fail(bench: Bench) -> dict[str, Any]:
+        def fail(bench: Subject) -> dict[str, Any]:
             raise ValueError("no")
 
         return {"adam": Cell(lambda bench: {}, fail)} if column == "oml" else omniglot.table1(column)
@@ -62,7 +62,7 @@ def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
         folder_of(OMNIGLOT, old, 0, wanted.workspace).rename(folder_of(OMNIGLOT, new, 0, wanted.workspace))
         if new == "mrcl":
             with pytest.raises(UserError, match="trained with other settings"):
-                _ = Bench(OMNIGLOT, "mrcl", 0, wanted.workspace).representation
+                _ = Subject(OMNIGLOT, "mrcl", 0, wanted.workspace).representation
     assert folder.exists()
     path.write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
@@ -98,28 +98,28 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_a_lost_end_of_a_training_is_no_earlier_phase(tmp_path: Path) -> None:
     workspace = Workspace(runs=tmp_path, tiny=True)
-    last = Bench(OMNIGLOT, "kcciol", 0, workspace).representation
+    last = Subject(OMNIGLOT, "kcciol", 0, workspace).representation
     folder = folder_of(OMNIGLOT, "kcciol", 0, workspace)
     (folder / "phase3.safetensors").unlink()
     assert not is_trained(OMNIGLOT, "kcciol", 0, workspace)
     assert torch.equal(
-        Bench(OMNIGLOT, "kcciol", 0, workspace).representation.Theta, last.Theta
+        Subject(OMNIGLOT, "kcciol", 0, workspace).representation.Theta, last.Theta
     )  # the checkpoint has it
     (folder / "phase1.safetensors").unlink()
     with pytest.raises(
         UserError, match=r"no checkpoint .*phase1.safetensors. \(Remove .*kcciol-seed0 to train it again"
     ):
-        _ = Bench(OMNIGLOT, "control", 0, workspace).representation
+        _ = Subject(OMNIGLOT, "control", 0, workspace).representation
     for path in folder.glob("*.safetensors"):
         path.unlink()
     with pytest.raises(UserError, match=r"\(Remove .*kcciol-seed0 to train it again"):
-        _ = Bench(OMNIGLOT, "kcciol", 0, workspace).representation
+        _ = Subject(OMNIGLOT, "kcciol", 0, workspace).representation
 
 
 @pytest.mark.parametrize("damage", ["half", "no numbers", "half a config", "no config"])
 def test_a_damaged_training_can_be_removed(tmp_path: Path, damage: str) -> None:
     workspace = Workspace(runs=tmp_path, tiny=True)
-    _ = Bench(OMNIGLOT, "kcciol", 0, workspace).representation
+    _ = Subject(OMNIGLOT, "kcciol", 0, workspace).representation
     folder = folder_of(OMNIGLOT, "kcciol", 0, workspace)
     last, config = folder / "phase3.safetensors", folder / "config.toml"
     if damage == "half":
@@ -132,34 +132,34 @@ def test_a_damaged_training_can_be_removed(tmp_path: Path, damage: str) -> None:
         last.unlink()
         config.write_text(config.read_text()[:-30]) if damage == "half a config" else config.unlink()
     with pytest.raises(UserError, match=r"\(Remove .*kcciol-seed0 to train it again"):
-        _ = Bench(OMNIGLOT, "kcciol", 0, workspace).representation
+        _ = Subject(OMNIGLOT, "kcciol", 0, workspace).representation
 
 
 def test_nobody_is_told_to_remove_a_training_that_is_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = Workspace(runs=tmp_path, tiny=True)
-    _ = Bench(OMNIGLOT, "kcciol-phase1", 0, workspace).representation
+    _ = Subject(OMNIGLOT, "kcciol-phase1", 0, workspace).representation
 
     def refuse(*_: Any, **__: Any) -> None:
         raise UserError("The run folder cannot be written.")
 
     monkeypatch.setattr(study_module, "train", refuse)
     with pytest.raises(UserError, match=r"cannot be written\.$"):
-        _ = Bench(OMNIGLOT, "kcciol", 0, workspace).representation
+        _ = Subject(OMNIGLOT, "kcciol", 0, workspace).representation
 
     def forbid(path: Path, flags: int, mode: int = 0) -> int:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr("kcciol.files.os.open", forbid)
     with pytest.raises(UserError, match=r"cannot be read \(Permission denied\)\.$"):
-        _ = Bench(OMNIGLOT, "kcciol-phase1", 0, workspace).representation
+        _ = Subject(OMNIGLOT, "kcciol-phase1", 0, workspace).representation
 
 
 @pytest.mark.parametrize("text", ["", "null", '{"a": 1}', "abc"])
 def test_a_damaged_note_of_the_time_stops_nothing(tmp_path: Path, text: str) -> None:
     workspace = Workspace(runs=tmp_path, tiny=True)
-    _ = Bench(OMNIGLOT, "kcciol-phase1", 0, workspace).representation
+    _ = Subject(OMNIGLOT, "kcciol-phase1", 0, workspace).representation
     (folder_of(OMNIGLOT, "kcciol", 0, workspace) / "seconds.json").write_text(text)
-    _ = Bench(OMNIGLOT, "kcciol", 0, workspace).representation
+    _ = Subject(OMNIGLOT, "kcciol", 0, workspace).representation
     assert 0 < study_module.trained_seconds(OMNIGLOT, "kcciol", 0, workspace) < 100
 
 
@@ -198,10 +198,10 @@ def test_a_cell_without_all_its_streams_is_named(tmp_path: Path, damage: str) ->
 
 def test_nothing_goes_on_from_a_training_of_other_settings(tmp_path: Path) -> None:
     study, workspace = colour.MINI_IMAGENET, Workspace(runs=tmp_path, tiny=True)
-    _ = Bench(study, "oml", 0, workspace).representation
+    _ = Subject(study, "oml", 0, workspace).representation
     folder_of(study, "kcciol-paper", 0, workspace).rename(folder_of(study, "kcciol", 0, workspace))
     with pytest.raises(UserError, match="kcciol-seed0 was trained with other settings"):
-        _ = Bench(study, "control", 0, workspace).representation
+        _ = Subject(study, "control", 0, workspace).representation
     assert not folder_of(study, "control", 0, workspace).exists()
 
 
@@ -228,7 +228,7 @@ def test_sigterm_says_how_to_go_on(
 def test_a_cell_that_fails_costs_no_other_of_its_column_or_family(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(bench: Bench) -> dict[str, Any]:
+    def fail(bench: Subject) -> dict[str, Any]:
         raise ValueError("no")
 
     def broken(column: str) -> Any:
@@ -296,7 +296,7 @@ def test_what_another_process_trains_is_no_failure(tmp_path: Path, capsys: pytes
     wanted = plan(tmp_path)
     folder = folder_of(OMNIGLOT, "kcciol", 0, wanted.workspace)
     folder.mkdir(parents=True)
-    with held(folder / ".lock") as mine:
+    with file_lock(folder / ".lock") as mine:
         assert mine
         assert make(wanted) == []  # of either column of the family
     assert "Another process" in capsys.readouterr().err
@@ -314,8 +314,8 @@ def test_what_another_process_has_just_begun_is_no_failure(tmp_path: Path, monke
 
     monkeypatch.setattr(study_module, "train", too_late)
     folder.parent.mkdir(parents=True)
-    with held(tmp_path / "lock") as mine:
-        monkeypatch.setattr("kcciol.engine.run_folder.held", lambda path: held(tmp_path / "lock"))
+    with file_lock(tmp_path / "lock") as mine:
+        monkeypatch.setattr("kcciol.engine.run_folder.file_lock", lambda path: file_lock(tmp_path / "lock"))
         assert mine
         assert make(wanted) == []
 

@@ -16,7 +16,7 @@ from kcciol.paper.plan import RunPlan
 from kcciol.paper.plot import Plot
 from kcciol.paper.runner import make
 from kcciol.paper.studies import colour, omniglot
-from kcciol.paper.study import Bench, Workspace
+from kcciol.paper.study import Subject, Workspace
 from kcciol.paper.writing import gather, write_tables
 
 needs_plots = pytest.mark.skipif(
@@ -46,13 +46,13 @@ def test_every_figure_is_made(tmp_path: Path) -> None:
 
 
 def test_both_halves_of_the_weights_are_asked(tmp_path: Path) -> None:
-    bench = Bench(omniglot.STUDY, "kcciol", 0, Workspace(runs=tmp_path, tiny=True))
-    result = figures.prune(bench)["kept"]
+    subject = Subject(omniglot.STUDY, "kcciol", 0, Workspace(runs=tmp_path, tiny=True))
+    result = figures.prune(subject)["kept"]
     assert list(result) == ["all", "important half", "other half"]
     assert all(0 <= cell["mean"] <= 100 for rows in result.values() for cell in rows.values())
-    second, last = bench.after_phase(2), bench.representation
+    second, last = subject.after_phase(2), subject.representation
     assert not bool((second.Theta == last.Theta).all())
-    assert Bench(omniglot.STUDY, "lambda0", 0, bench.workspace).after_phase(1).config.representation == "kcciol"
+    assert Subject(omniglot.STUDY, "lambda0", 0, subject.workspace).after_phase(1).config.representation == "kcciol"
 
 
 def test_a_figure_is_of_the_seeds_that_all_its_columns_have(tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from kcciol import cli
-from kcciol.files import held
+from kcciol.files import file_lock
 from kcciol.paper.executors import processes
 from kcciol.paper.executors.processes import environment, next_group
 from kcciol.paper.plan import HELPERS, INCOMPLETE, Group, RunPlan, groups, path_of
 from kcciol.paper.runner import make
 from kcciol.paper.studies import colour
-from kcciol.paper.study import Bench, Workspace, folder_of
+from kcciol.paper.study import Subject, Workspace, folder_of
 from tests.paper.example import OMNIGLOT, plan
 
 REAL_WORDS = processes.command
@@ -78,7 +78,7 @@ def test_a_family_begins_with_what_the_others_go_on_from(tmp_path: Path) -> None
     main = next(g for g in waiting if not g.helper)
     helper = next(g for g in waiting if g.helper)
     assert main.columns == ("kcciol", "oml-same")
-    _ = Bench(OMNIGLOT, "kcciol", 0, wanted.workspace).representation
+    _ = Subject(OMNIGLOT, "kcciol", 0, wanted.workspace).representation
     assert next_group(wanted, [main], [helper]) is main  # beside those who measure kcciol
 
 
@@ -87,7 +87,7 @@ def test_a_phase_of_another_column_needs_no_training(tmp_path: Path) -> None:
     wanted = RunPlan(workspace, {"cifar100": ("table3",)}, seeds=(0,), columns=("kcciol", "kcciol-phase1"))
     (group,) = groups(wanted)
     assert group.trains(wanted)
-    _ = Bench(colour.CIFAR100, "kcciol", 0, workspace).representation
+    _ = Subject(colour.CIFAR100, "kcciol", 0, workspace).representation
     assert not group.trains(wanted)
 
 
@@ -100,7 +100,7 @@ def test_few_groups_train_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(processes, "TRAINING", 2)
     assert next_group(wanted, [helper, pretrained], [oml]) is pretrained
     assert next_group(wanted, [helper, pretrained], [oml, mrcl]) is None
-    _ = Bench(OMNIGLOT, "oml", 0, wanted.workspace).representation  # trains it
+    _ = Subject(OMNIGLOT, "oml", 0, wanted.workspace).representation  # trains it
     assert not oml.trains(wanted)
     assert next_group(wanted, [pretrained], [oml, mrcl]) is pretrained
     assert next_group(wanted, [pretrained, helper], [mrcl, mains["pretrained"]]) is helper  # trained: it can begin
@@ -114,7 +114,7 @@ def test_a_cell_that_another_process_makes_is_left_to_it(tmp_path: Path) -> None
     wanted = plan(tmp_path, columns=("oml",))
     path = path_of(wanted.workspace, OMNIGLOT, "table1", "oml", 0, "adam")
     path.parent.mkdir(parents=True)
-    with held(path.with_suffix(".lock")) as mine:
+    with file_lock(path.with_suffix(".lock")) as mine:
         assert mine
         make(wanted)
     assert not path.exists()
@@ -128,7 +128,7 @@ def test_what_another_process_trains_is_left_to_it(tmp_path: Path, capsys: pytes
     folder = folder_of(OMNIGLOT, "oml", 0, Workspace(runs=tmp_path, tiny=True))
     assert cli.main([*words, "--minutes", "1e-9"]) == INCOMPLETE
     folder.mkdir(parents=True, exist_ok=True)
-    with held(folder / ".lock") as mine:
+    with file_lock(folder / ".lock") as mine:
         assert mine
         assert cli.main(words) == INCOMPLETE
     assert "Another process is training" in capsys.readouterr().err
@@ -142,7 +142,7 @@ def test_a_file_system_without_locks_stops_nobody(tmp_path: Path, monkeypatch: p
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with held(tmp_path / "lock") as mine:
+    with file_lock(tmp_path / "lock") as mine:
         assert mine
 
 
@@ -172,7 +172,7 @@ def test_helpers_of_a_column_that_did_not_fail_are_not_dropped(tmp_path: Path, m
     assert begun.count("oml-same") == begun.count("oml") == 2
     assert begun.count("kcciol helper") == HELPERS + 1  # once one has failed twice the others do not try again
     assert "oml helper" not in begun
-    _ = Bench(OMNIGLOT, "oml", 0, wanted.workspace).representation
+    _ = Subject(OMNIGLOT, "oml", 0, wanted.workspace).representation
     begun.clear()
     make(replace(wanted, columns=("oml",)))
     assert "oml helper" in begun  # it is trained, whatever else fails

@@ -20,7 +20,7 @@ from kcciol.paper import tables
 from kcciol.paper.plan import EXPERIMENTS, PARTS, STUDIES, RunPlan, groups, studies_of
 from kcciol.paper.runner import make
 from kcciol.paper.studies import colour, omniglot
-from kcciol.paper.study import Bench, Study, Workspace, config_of, folder_of, is_trained
+from kcciol.paper.study import Study, Subject, Workspace, config_of, folder_of, is_trained
 from kcciol.paper.writing import gather, write_tables
 from tests.paper.example import OMNIGLOT, plan
 
@@ -117,25 +117,25 @@ def test_rivals_get_the_same_chance() -> None:
 
 def test_the_end_of_an_earlier_phase_is_measured_without_training(tmp_path: Path) -> None:
     study, workspace = colour.CIFAR100, Workspace(runs=tmp_path, tiny=True)
-    first = Bench(study, "kcciol-phase1", 0, workspace).representation
-    last = Bench(study, "kcciol", 0, workspace).representation
+    first = Subject(study, "kcciol-phase1", 0, workspace).representation
+    last = Subject(study, "kcciol", 0, workspace).representation
     assert not folder_of(study, "kcciol-phase1", 0, workspace).exists()
     assert not bool((first.Theta == last.Theta).all())
 
 
 def test_a_column_is_trained_as_far_as_it_is_asked_for(tmp_path: Path) -> None:
     study, workspace = colour.MINI_IMAGENET, Workspace(runs=tmp_path / "one", tiny=True)
-    _ = Bench(study, "kcciol-o-plain", 0, workspace).representation  # of kcciol's phase 1, and control's phase 2
+    _ = Subject(study, "kcciol-o-plain", 0, workspace).representation  # of kcciol's phase 1, and control's phase 2
     ends = {c: [p.stem for p in folder_of(study, c, 0, workspace).glob("phase?.*")] for c in ("kcciol", "control")}
     assert ends == {"kcciol": ["phase1"], "control": ["phase2"]}
     trained = {c: is_trained(study, c, 0, workspace) for c in ("kcciol-phase1", "kcciol-phase2", "kcciol", "control")}
     assert [c for c, there in trained.items() if there] == ["kcciol-phase1"]
-    at_once = Bench(study, "kcciol", 0, Workspace(runs=tmp_path / "other", tiny=True)).representation
+    at_once = Subject(study, "kcciol", 0, Workspace(runs=tmp_path / "other", tiny=True)).representation
     spent = folder_of(study, "kcciol", 0, workspace) / "seconds.json"
     assert 0 < json.loads(spent.read_text()) < 100
     spent.write_text("1000.0")
     assert bool(
-        (Bench(study, "kcciol", 0, workspace).representation.Theta == at_once.Theta).all()
+        (Subject(study, "kcciol", 0, workspace).representation.Theta == at_once.Theta).all()
     )  # goes on from there
     assert 1000 < study_module.trained_seconds(study, "kcciol", 0, workspace) < 1100
 
@@ -150,7 +150,7 @@ def test_the_time_of_a_training_that_was_cut_counts(tmp_path: Path, monkeypatch:
     workspace = Workspace(runs=tmp_path, tiny=True)
     for times in (1, 2):  # what was spent before is counted too
         with pytest.raises(RuntimeError, match="cut"):
-            _ = Bench(OMNIGLOT, "oml", 0, workspace).representation
+            _ = Subject(OMNIGLOT, "oml", 0, workspace).representation
         spent = json.loads((folder_of(OMNIGLOT, "oml", 0, workspace) / "seconds.json").read_text())
         assert 0.05 * times <= spent < 60
     assert not is_trained(OMNIGLOT, "oml", 0, workspace)
@@ -227,7 +227,7 @@ def test_a_control_shares_the_training_it_can(tmp_path: Path) -> None:
     shared, own = (tmp_path / "omniglot" / f"{c}-seed0" / "phase2.safetensors" for c in ("control", "gamma0"))
     assert shared.exists()
     assert not own.exists()
-    bench = Bench(OMNIGLOT, "gamma0", 0, wanted.workspace)
+    bench = Subject(OMNIGLOT, "gamma0", 0, wanted.workspace)
     first = tmp_path / "omniglot" / "kcciol-seed0" / "phase1.safetensors"
     assert torch.equal(bench.after_phase(1).Theta, load(first).Theta)
     assert torch.equal(bench.after_phase(2).Theta, load(shared).Theta)
@@ -241,7 +241,7 @@ def test_rates_are_tried_around_the_last_choice(tmp_path: Path, monkeypatch: pyt
         return evaluation.evaluate(*arguments, **more)
 
     monkeypatch.setattr(study_module, "evaluate", evaluate)
-    bench = Bench(OMNIGLOT, "oml", 0, Workspace(runs=tmp_path, tiny=True))
+    bench = Subject(OMNIGLOT, "oml", 0, Workspace(runs=tmp_path, tiny=True))
     found = bench.algorithm4(bench.evaluations((), "adam"))["classes"]
     chosen = [cell["choice"]["settings"]["rate"] for cell in found.values()]
     assert begun == [None, *chosen[:-1]]

@@ -63,11 +63,11 @@ def evaluate(words: Sequence[str]) -> int:
         return evaluate_members(words, members)
     start = EvaluateOptions(Path(words[0]))
     from kcciol.engine import checkpoint
-    from kcciol.engine.run_folder import or_moved_away
+    from kcciol.engine.run_folder import with_recovery_hint
 
     phase = word_after("--phase", words) or ""  # the settings are those of the file that is evaluated
     path = _representation_file(dataclasses.replace(start, phase=int(phase) if phase in ("1", "2", "3") else 0))
-    with or_moved_away("that of the last phase is made again" if start.run.is_dir() else ""):
+    with with_recovery_hint("that of the last phase is made again" if start.run.is_dir() else ""):
         saved = checkpoint.load(path)
     start = dataclasses.replace(start, evaluation=saved.config.evaluation)
     options = parse(EvaluateOptions, "evaluate", words, start)

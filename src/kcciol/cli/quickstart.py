@@ -12,7 +12,7 @@ from tyro.conf import arg
 from kcciol import config as configs
 from kcciol.cli.terminal import parse
 from kcciol.config import Config
-from kcciol.engine.stop import continued
+from kcciol.engine.stop import with_resume_hint
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,6 @@ def quickstart(words: Sequence[str]) -> int:
     options = parse(QuickstartOptions, "quickstart", words, QuickstartOptions(config=configs.preset("quickstart")))
     from kcciol.paper import quickstart as module
 
-    with continued("Running the same command again continues."):
+    with with_resume_hint("Running the same command again continues."):
         module.run(options.config, options.out)
     return 0

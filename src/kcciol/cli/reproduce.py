@@ -105,7 +105,7 @@ def reproduce(words: Sequence[str]) -> int:
     plan = RunPlan(workspace, parts, options.seeds, options.columns, options.jobs, until, options.ray, options.gpus)
     wanted = [("--runs", runs), *([("--out", tables)] if options.tables else [])]
     wanted += [("--out", archive.archive_of(plan, tables).workspace.runs / "cells")] if options.cells else []
-    before = in_good_order()
+    before = exit_on_sigterm()
     try:
         with folders(wanted):
             if options.tables and (unused := archive.restore(plan, tables)):
@@ -161,7 +161,7 @@ def folders(wanted: Sequence[tuple[str, Path]]) -> Iterator[None]:
         raise
 
 
-def in_good_order() -> Any:
+def exit_on_sigterm() -> Any:
     """Let SIGTERM end the process as an error would: others may share the GPU. Returns what it did before."""
     if threading.current_thread() is not threading.main_thread():
         return None

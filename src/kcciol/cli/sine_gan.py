@@ -14,7 +14,7 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from kcciol.cli.terminal import out, parse
-from kcciol.engine.stop import continued
+from kcciol.engine.stop import with_resume_hint
 from kcciol.errors import UserError
 from kcciol.paper.formats import MEMBERS
 from kcciol.paper.gan.settings import GenerationConfig
@@ -108,7 +108,7 @@ def train_members(words: Sequence[str], there: Sequence[Member]) -> int:
     again = shlex.quote(str(path))
     if isinstance(options, DigitsOptions) and options.root:
         again += f" --root {shlex.quote(options.root)}"
-    with continued(f"`kcciol train {again} --resume` continues."):
+    with with_resume_hint(f"`kcciol train {again} --resume` continues."):
         if isinstance(options, SineOptions):
             from kcciol.paper.sine.train import train_sine
 

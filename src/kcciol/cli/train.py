@@ -15,7 +15,7 @@ from kcciol import config as configs
 from kcciol.cli.sine_gan import RunOptions, members_in, train_members
 from kcciol.cli.terminal import out, parse, print_presets, word_after
 from kcciol.config import Config
-from kcciol.engine.stop import Stopped, continued
+from kcciol.engine.stop import Stopped, with_resume_hint
 from kcciol.errors import UserError
 from kcciol.meta import methods as representations
 from kcciol.paper.presets import member
@@ -86,8 +86,8 @@ def train(words: Sequence[str]) -> int:
 
     ranks = Ranks.here()
     try:
-        with continued(f"`kcciol train {shlex.quote(str(path))} --resume` continues."), ranks.joined():
-            data = ranks.together(lambda: load(options.config.data))
+        with with_resume_hint(f"`kcciol train {shlex.quote(str(path))} --resume` continues."), ranks.joined():
+            data = ranks.run_on_all(lambda: load(options.config.data))
             phases.train(options.config, data.base, path, options.resume, options.start, options.quiet, ranks)
     except (Stopped, UserError) as end:
         if ranks.rank == 0:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from kcciol.config import DataConfig
 from kcciol.data.cache import Sets, cached
 from kcciol.data.classset import ClassSet
-from kcciol.data.dataset import DataSet, Download, no_data
+from kcciol.data.dataset import DataSet, Download, missing_data
 from kcciol.data.files import Bounded, ClassFiles, DiskFile, fingerprint, open_data, require_size
 from kcciol.data.images import from_pixels
 from kcciol.data.pickles import read_pickle
@@ -57,7 +57,7 @@ def load(config: DataConfig, whole: Cifar100Counts = WHOLE) -> tuple[ClassSet, C
     root = Path(config.root)
     where = locate(root)
     if where is None:
-        raise no_data(root, FOLDER, "cifar100", LAYOUT)
+        raise missing_data(root, FOLDER, "cifar100", LAYOUT)
     files = [where / part for part in PARTS] if where.is_dir() else [where]
     for file in files:
         if not file.exists():

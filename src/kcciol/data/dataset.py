@@ -64,7 +64,7 @@ def require_dataset(found: object) -> None:
         raise TypeError(f"its entry point leads to a {type(found).__name__}, not to a kcciol.data.DataSet")
 
 
-def no_data(root: Path, lacks: str, name: str, layout: str) -> UserError:
+def missing_data(root: Path, lacks: str, name: str, layout: str) -> UserError:
     """What to say where a root has not what a data set that can be downloaded needs."""
     what = f"has no {lacks}" if root.is_dir() else "does not exist"
     return UserError(

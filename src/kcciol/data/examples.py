@@ -30,7 +30,7 @@ class Examples:
         """d, the number of features of an example (C, S, d)."""
         return self.train.shape[-1]
 
-    def and_then(self, others: Examples | None) -> Examples:
+    def followed_by(self, others: Examples | None) -> Examples:
         """These classes and then the others."""
         if others is None:
             return self

@@ -9,7 +9,7 @@ from typing import Any
 from kcciol.data.dataset import Download
 from kcciol.data.files import open_data
 from kcciol.errors import UserError
-from kcciol.files import share
+from kcciol.files import give_usual_rights
 
 
 def fetch(download: Download, root: Path) -> list[str]:
@@ -20,11 +20,12 @@ def fetch(download: Download, root: Path) -> list[str]:
     """
     folder = root / download.folder
     return [
-        _bring(name, digest, download.url, folder, download.there(root, name)) for name, digest in download.md5.items()
+        _fetch_file(name, digest, download.url, folder, download.there(root, name))
+        for name, digest in download.md5.items()
     ]
 
 
-def _bring(name: str, digest: str, base_url: str, folder: Path, there: Path | None) -> str:
+def _fetch_file(name: str, digest: str, base_url: str, folder: Path, there: Path | None) -> str:
     """Download a file unless it, or what is in it, is there; what was done."""
     if there is None:
         _download(f"{base_url}/{name}", digest, folder / name)
@@ -54,7 +55,7 @@ def _download(url: str, digest: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         # pooch writes beside the target, checks the md5, and only then renames
         pooch.retrieve(url, known_hash=f"md5:{digest}", fname=path.name, path=path.parent)
-        share(path)
+        give_usual_rights(path)
     except ValueError:
         raise UserError(f"What came from {url} has not the md5 {digest}: try again, or {by_hand}.") from None
     except (FileExistsError, NotADirectoryError):

@@ -22,7 +22,7 @@ MEND = "mend or remove it"
 
 
 @contextmanager
-def _told(path: Path | str, remedy: str) -> Iterator[None]:
+def _as_user_error(path: Path | str, remedy: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -31,19 +31,19 @@ def _told(path: Path | str, remedy: str) -> Iterator[None]:
 
 def open_data(path: Path | str, remedy: str = MEND, limit: int | None = None) -> BufferedReader:
     """A file of a data set that has at most `limit` bytes, open for reading."""
-    with _told(path, remedy):
+    with _as_user_error(path, remedy):
         return open_regular(path, limit)
 
 
 def read_whole(path: Path | str, limit: int, remedy: str = MEND) -> bytes:
     """All bytes of a file that has at most `limit` of them."""
-    with _told(path, remedy):
+    with _as_user_error(path, remedy):
         return read_regular(path, limit)
 
 
 def require_size(name: str, size: int, limit: int, remedy: str) -> None:
     """Refuse what would unpack to more than it can be."""
-    with _told(name, remedy):
+    with _as_user_error(name, remedy):
         regular.require_size(name, size, limit)
 
 
@@ -89,7 +89,7 @@ class DiskFile:
 
     @property
     def stamp(self) -> str:
-        with _told(self.path, MEND):
+        with _as_user_error(self.path, MEND):
             status = regular.status(self.path)
         return f"{os.path.basename(self.path)} {status.st_size} {status.st_mtime_ns}"  # noqa: PTH119
 

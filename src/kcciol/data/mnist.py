@@ -19,7 +19,7 @@ import numpy.typing as npt
 from kcciol.config import DataConfig
 from kcciol.data.cache import Sets, cached
 from kcciol.data.classset import ClassSet
-from kcciol.data.dataset import DataSet, Download, no_data
+from kcciol.data.dataset import DataSet, Download, missing_data
 from kcciol.data.files import ClassFiles, DiskFile, fingerprint, open_data
 from kcciol.data.images import from_pixels
 from kcciol.errors import UserError, visible
@@ -59,7 +59,7 @@ def locate(root: Path, name: str) -> Path | None:
 def _found(root: Path, name: str) -> Path:
     path = locate(root, name)
     if path is None:
-        raise no_data(root, name, "mnist", LAYOUT)
+        raise missing_data(root, name, "mnist", LAYOUT)
     return path
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from kcciol.config import DataConfig
 from kcciol.data.cache import Sets, cached
 from kcciol.data.classset import ClassSet
-from kcciol.data.dataset import DataSet, Download, no_data
+from kcciol.data.dataset import DataSet, Download, missing_data
 from kcciol.data.files import (
     ClassFiles,
     DiskFile,
@@ -81,7 +81,7 @@ def _list(root: Path, split: OmniglotHalf, stack: ExitStack) -> list[ClassFiles]
     """The split's characters and their files, complete or refused."""
     path = locate(root, split.name)
     if path is None:
-        raise no_data(root, split.name, "omniglot", LAYOUT)
+        raise missing_data(root, split.name, "omniglot", LAYOUT)
     found = _in_folder(path) if path.is_dir() else _in_zip(path, split.name, root, stack)
     classes = [ClassFiles("/".join(key), found[key]) for key in sorted(found)]
     _require_complete(classes, split, path, root)

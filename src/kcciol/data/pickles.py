@@ -53,7 +53,7 @@ class _Array:
         self.value = np.frombuffer(self._encoded(raw), dtype.dtype).reshape(shape, order="F" if fortran else "C")
 
 
-class _Exactly:
+class _ExactFile:
     """A file that refuses to be asked for more than is in it, before memory is taken for that."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
@@ -72,7 +72,7 @@ class _Exactly:
 
 
 class _Reader(pickle.Unpickler):
-    def __init__(self, file: _Exactly) -> None:
+    def __init__(self, file: _ExactFile) -> None:
         self._unencoded = file.left  # characters that may still become bytes: those of the file, each once
         super().__init__(file, encoding="latin1")
         self._known: dict[tuple[str, str], Callable[..., object]] = {
@@ -129,9 +129,9 @@ def read_pickle(file: IO[bytes], label: str, remedy: str, limit: int) -> dict[st
     require_size(label, size, limit, remedy)
     try:
         file.seek(0)
-        _require_modest(_Exactly(file, size))
+        _limit_objects(_ExactFile(file, size))
         file.seek(0)
-        values = _Reader(_Exactly(file, size)).load()
+        values = _Reader(_ExactFile(file, size)).load()
     except _Refused as refused:
         raise UserError(
             f"{label} is refused, because it asks for {refused}, which data have no need of: {remedy}."
@@ -145,7 +145,7 @@ def read_pickle(file: IO[bytes], label: str, remedy: str, limit: int) -> dict[st
     return {str(key): _plain(value) for key, value in values.items()}
 
 
-def _require_modest(file: _Exactly) -> None:
+def _limit_objects(file: _ExactFile) -> None:
     """Refuse what takes far more memory than the file has bytes; numbers and texts are only walked over."""
     tuples = 0
     for number, (opcode, argument, _) in enumerate(pickletools.genops(file)):  # type: ignore[arg-type]

@@ -113,7 +113,7 @@ def run_phase(phase: Phase, done: int, engine: EngineConfig, bar: TrainingBar, s
         for _ in range(n):
             execute()
         # A signal to one rank stops all at the same step. Asked before the metrics: a GPU would wait for a lost rank.
-        asked = ranks.largest(stop.signal_number or 0)
+        asked = ranks.maximum(stop.signal_number or 0)
         slot, done = done % BLOCK, done + n
         window.append(step.metrics[slot : slot + n].cpu())
         bar.update(phase.number, done, phase.watch(window[-1], done))

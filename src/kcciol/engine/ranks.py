@@ -27,7 +27,7 @@ Mean = Callable[[Tensor], Tensor]  # of a tensor over the ranks
 _PATIENCE = datetime.timedelta(minutes=5)  # with a rank that does not answer
 
 
-class Lost(UserError):
+class RankLost(UserError):
     """Another rank has gone, or cannot be reached."""
 
 
@@ -61,7 +61,7 @@ class Ranks:
         if not dist.is_available():
             raise UserError("This PyTorch is built without torch.distributed: train without torchrun.")
         gpus = torch.cuda.is_available() and dist.is_nccl_available()
-        with _hearing():
+        with _notice_lost_ranks():
             dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout=_PATIENCE)
         try:
             yield
@@ -70,7 +70,7 @@ class Ranks:
             traceback.clear_frames(error.__traceback__)  # a graph they hold would keep its NCCL group from ending
             if self.rank and isinstance(error, (UserError, Stopped)):
                 # torchrun ends all ranks when one ends with an error, so rank 0 goes first: it saves and says why
-                with contextlib.suppress(Lost):
+                with contextlib.suppress(RankLost):
                     self.wait()
                 time.sleep(1)
             raise
@@ -80,7 +80,7 @@ class Ranks:
             time.sleep(0.1)
             dist.destroy_process_group()
 
-    def together(self, work: Callable[[], T]) -> T:
+    def run_on_all(self, work: Callable[[], T]) -> T:
         """What `work` returns, once every rank has done it; if one of them cannot, all end with that one's reason."""
         if self.count == 1:
             return work()
@@ -90,7 +90,7 @@ class Ranks:
         except (UserError, OSError) as error:
             reason = str(error)
         reasons = [""] * self.count
-        with _hearing():
+        with _notice_lost_ranks():
             dist.all_gather_object(reasons, reason)
         for rank, words in enumerate(reasons):
             if words:
@@ -107,7 +107,7 @@ class Ranks:
         torch.cuda.set_device(self.local)
         return torch.device("cuda", self.local)
 
-    def share(self, count: int) -> slice:
+    def slice_of(self, count: int) -> slice:
         """Which of `count` equal parts of the work are this rank's."""
         if count % self.count:
             raise UserError(
@@ -122,42 +122,42 @@ class Ranks:
         if self.count == 1:
             return x
         total = x.clone()
-        with _hearing():
+        with _notice_lost_ranks():
             dist.all_reduce(total)
         return total.div_(self.count)
 
-    def largest(self, x: int) -> int:
+    def maximum(self, x: int) -> int:
         """The largest x of any rank; the host waits for it."""
         if self.count == 1:
             return x
         most = torch.tensor(x)
-        with _hearing():
+        with _notice_lost_ranks():
             dist.all_reduce(most, dist.ReduceOp.MAX)
         return int(most)
 
-    def first(self, x: Tensor) -> Tensor:
+    def broadcast(self, x: Tensor) -> Tensor:
         """Rank 0's x, a tensor on the host, which waits for it."""
         if self.count > 1:
-            with _hearing():
+            with _notice_lost_ranks():
                 dist.broadcast(x, 0)
         return x
 
     def wait(self) -> None:
         """Until all ranks are here."""
-        self.largest(0)
+        self.maximum(0)
 
 
 ALONE = Ranks()
 
 
 @contextlib.contextmanager
-def _hearing() -> Iterator[None]:
+def _notice_lost_ranks() -> Iterator[None]:
     """A silent rank is an error that the user can mend: by starting the run again."""
     try:
         yield
     except RuntimeError as error:
         why = re.sub(r"^\[[^]]*\] ", "", str(error).strip()).partition("\n")[0].partition(". ")[0]
-        raise Lost(
+        raise RankLost(
             f"Another process of this training has ended or cannot be reached ({why}): what was saved is kept, so "
             "start all of them again, with --resume if the run had begun."
         ) from None

@@ -27,13 +27,13 @@ from kcciol.engine.record import record
 from kcciol.errors import Busy, UserError
 from kcciol.files import (
     append_json,
-    held,
+    file_lock,
     parse_json,
     read_bytes,
     read_json,
     read_text,
+    remove_stale_parts,
     replacing,
-    sweep,
     write_json,
     write_text,
 )
@@ -86,15 +86,15 @@ class RunFolder:
             own = "resume with the same settings (kcciol train FOLDER --resume takes the run's own)"
             self._compare(self.own_config(), config, f"The run in {self.path} was started", own)
         ends = [number for number in (3, 2, 1) if self.phase(number).exists() and self.phase(number) != path]
-        with or_moved_away(f"training goes on from the end of phase {ends[0]}" if ends else ""):
+        with with_recovery_hint(f"training goes on from the end of phase {ends[0]}" if ends else ""):
             at = load(path or self.checkpoint)
         self._compare(at.config, config, f"The checkpoint {path} was made", "put that of this run in its place")
         for number in ends:
             again = (number, config.phases[number - 1].steps) == (at.phase, at.step)
             if number <= at.phase:
-                with or_moved_away("it is made again" if again else "training goes on without it"):
+                with with_recovery_hint("it is made again" if again else "training goes on without it"):
                     load(self.phase(number))
-        with or_moved_away("another one is written", UserError):
+        with with_recovery_hint("another one is written", UserError):
             if self.record.exists():
                 read_json(self.record)
         return at
@@ -107,7 +107,7 @@ class RunFolder:
     def own_config(self) -> Config:
         """What the run was started with; where config.toml is missing, as its last state says."""
         if self.config.exists():
-            with or_moved_away("it is made again from what was saved last", UserError):
+            with with_recovery_hint("it is made again from what was saved last", UserError):
                 return read(self.config, whole=True)
         return load(self.saved() or self.checkpoint).config
 
@@ -150,10 +150,10 @@ class RunFolder:
         if not self.writes:
             yield
             return
-        with held(self.path / ".lock") as mine:
+        with file_lock(self.path / ".lock") as mine:
             if not mine:
                 raise Busy(f"Another process is training in {self.path}: wait for it, or stop it.")
-            sweep(self.path)
+            remove_stale_parts(self.path)
             yield
 
     def restore(self, config: Config) -> None:
@@ -169,7 +169,7 @@ class RunFolder:
             return
         lines = [_parsed(line) for line in read_text(self.metrics, errors="replace").splitlines()]
         if None in lines[:-1]:  # the last may be half a line, of a process that was killed
-            with or_moved_away("training goes on without the metrics so far"):
+            with with_recovery_hint("training goes on without the metrics so far"):
                 number = lines.index(None) + 1
                 raise Unusable(f"The metrics {self.metrics} are damaged at line {number}: use another copy.")
         kept = [line for line in lines if line and (line["phase"], line["step"]) <= (phase, step)]
@@ -201,7 +201,7 @@ class RunFolder:
 
 
 @contextlib.contextmanager
-def or_moved_away(then: str, kind: type[UserError] = Unusable) -> Iterator[None]:
+def with_recovery_hint(then: str, kind: type[UserError] = Unusable) -> Iterator[None]:
     """Add to an error of this kind, on a damaged file, what happens when it is moved away (nothing: it is no help)."""
     try:
         yield

@@ -20,7 +20,7 @@ class Stopped(Exception):
 
 
 @contextlib.contextmanager
-def continued(how: str) -> Iterator[None]:
+def with_resume_hint(how: str) -> Iterator[None]:
     """Say how a run that is stopped in the block goes on."""
     try:
         yield

@@ -106,7 +106,7 @@ def choose(
     """The best of the options on trajectories of so many classes, by the config's rule; of equal ones the last, as
     rates fall along a grid. With one option only there is nothing to choose, and nothing is run.
 
-    near is a rate that is good for other trajectories: the search begins around it (see `climb`).
+    near is a rate that is good for other trajectories: the search begins around it (see `search_around`).
     """
     if len(options) == 1:
         return Choice(config.rule, options[0], options, {})
@@ -126,7 +126,7 @@ def choose(
         return [found[option] for option in tried]
 
     begin = None if near is None else _of_rate(options, near)
-    scores = climb(options, score, begin)
+    scores = search_around(options, score, begin)
     best = max((option for option in options if option in scores), key=lambda o: (scores[o], options.index(o)))
     seconds = time.perf_counter() - began
     return Choice(config.rule, best, options, scores, count, classes, streams.schedule.samples, seconds)
@@ -144,11 +144,11 @@ def _kind(settings: Settings) -> str:
     return repr([(k, v) for k, v in dataclasses.asdict(settings).items() if type(v) is not float])
 
 
-def climb(options: Sequence[T], score: Callable[[Sequence[T]], list[float]], near: T | None) -> dict[T, float]:
+def search_around(options: Sequence[T], score: Callable[[Sequence[T]], list[float]], near: T | None) -> dict[T, float]:
     """The scores of options that stand in a row: of all, or of those around `near`, until on either side of the best
     (of equal ones: of all of them) two worse ones have been tried, or the row ends.
 
-    >>> climb([1, 2, 3, 4, 5, 6, 7, 8], lambda tried: [-abs(option - 5) for option in tried], near=4)
+    >>> search_around([1, 2, 3, 4, 5, 6, 7, 8], lambda tried: [-abs(option - 5) for option in tried], near=4)
     {2: -3, 3: -2, 4: -1, 5: 0, 6: -1, 7: -2}
     """
     if near is None:
@@ -201,7 +201,7 @@ class Sources:
         """The rule's streams, and which of their classes are scored, (R, n) ones and zeros."""
         examples, scored, count = self.novel, len(self.novel), config.search_trajectories
         if config.rule == "base" and self.base is not None:
-            examples, scored = self.base.and_then(self.filler if classes > len(self.base) else None), len(self.base)
+            examples, scored = self.base.followed_by(self.filler if classes > len(self.base) else None), len(self.base)
         if classes > scored:
             fillers = classes - scored
             drawn = draw_filled(config.seed, "search", scored, len(examples) - scored, fillers, count)

@@ -84,7 +84,7 @@ def scenario_of(
         W=representation.W if trains == "head" else None,
         trains=trains,
         split=split,
-        base_are="base classes kept out of training" if kept_out else "base classes trained on",
+        chosen_among="base classes kept out of training" if kept_out else "base classes trained on",
         image_bytes=math.prod(data.base.image_shape),
     )
 

@@ -73,14 +73,14 @@ STAR = "* Nothing differs between these trajectories, or their order alone: the 
 
 
 @dataclass(frozen=True)
-class Asked:
+class ImagesAsked:
     """How many different images the trajectories are asked between them, and how many each of them is."""
 
     different: int
     each: int
 
 
-def summarize(values: Tensor, asked: Asked | None = None) -> Summary:
+def summarize(values: Tensor, asked: ImagesAsked | None = None) -> Summary:
     """Mean, spread and Student's 95 % interval of the values (n,) of as many trajectories.
 
     That interval is of what differs between trajectories. Where all their values are equal it would be 0, which says
@@ -88,7 +88,7 @@ def summarize(values: Tensor, asked: Asked | None = None) -> Summary:
     (in percent) of images asked, the interval is at least Wilson's for so many images; else, if the values are equal,
     it cannot be measured.
 
-    >>> summarize(torch.tensor([30.0, 30.0])), summarize(torch.tensor([30.0, 30.0]), Asked(20, 20)).images
+    >>> summarize(torch.tensor([30.0, 30.0])), summarize(torch.tensor([30.0, 30.0]), ImagesAsked(20, 20)).images
     (Summary(mean=30.0, std=0.0, n=2, ci95=None, images=None), 20)
     """
     values, n = values.double().cpu(), len(values)

@@ -42,7 +42,7 @@ class Scenario:
     """W as meta-learned, for the head of Algorithm 4."""
     trains: Trained = "head"
     split: Which = "novel"
-    base_are: str = "base classes"
+    chosen_among: str = "base classes"
     image_bytes: int = 0
     """Of one image, which budgets are counted in."""
 
@@ -53,7 +53,7 @@ class Scenario:
     def chosen_on(self, rule: str) -> str:
         """What settings are chosen on, in words."""
         images = {"stream": "learned images", "holdout": "held-back training images", "leaky": "held-out images"}
-        return self.base_are if rule == "base" else f"{images[rule]} of {self.split} classes"
+        return self.chosen_among if rule == "base" else f"{images[rule]} of {self.split} classes"
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def evaluate(
     W is as meta-learned: weight (outputs, d) and bias (outputs,); with a hidden layer of h units, hidden.weight (h, d)
     and hidden.bias (h,) too, and weight is (outputs, h). base is needed by the rule "base" only; `more` are
     base classes that fill up its longer trajectories. progress is given a line for each number of classes. near is a
-    rate to begin each search with (see `climb`); without it every rate is tried.
+    rate to begin each search with (see `search_around`); without it every rate is tried.
     """
     require_kind(config, EvaluationConfig, "config", "config.evaluation")
     scenario = Scenario(novel, Head(novel.width, novel.train.dtype), base, more, W)

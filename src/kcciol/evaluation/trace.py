@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kcciol.errors import UserError
-from kcciol.evaluation.metrics import Asked, class_accuracy
+from kcciol.evaluation.metrics import ImagesAsked, class_accuracy
 from kcciol.evaluation.selection import Selection
 from kcciol.evaluation.stream import Schedule
 from kcciol.learners.base import Learner, Settings
@@ -40,12 +40,12 @@ class Streams:
         """The streams of these rows, which may come more than once."""
         return replace(self, classes=self.classes[list(rows)], trajectories=[self.trajectories[i] for i in rows])
 
-    def asked(self, classes: int, train: bool = False) -> Asked:
+    def asked(self, classes: int, train: bool = False) -> ImagesAsked:
         """Of the first so many classes of each trajectory."""
         images = self.train if train else self.test
         part = self.classes[:, :classes]
         found = images if isinstance(images, Selection) else Selection.first(images, images.shape[1])
-        return Asked(found.different(part), part.shape[1] * images.shape[1])
+        return ImagesAsked(found.different(part), part.shape[1] * images.shape[1])
 
 
 def feed(learner: Learner, streams: Streams) -> Iterator[int]:

@@ -34,7 +34,7 @@ _PART = re.compile(r"\.(.+)\.[0-9a-f]{8}\.part")
 # --- appearing whole --------------------------------------------------------------------------------------------------
 
 
-def share(path: Path) -> None:
+def give_usual_rights(path: Path) -> None:
     """Give a file the rights that new files have; some libraries make theirs readable by the owner alone."""
     mask = os.umask(0)
     os.umask(mask)
@@ -55,7 +55,7 @@ def _lock(file: IO[bytes], wait: bool = False) -> bool | None:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[bool]:
+def file_lock(path: Path) -> Iterator[bool]:
     """Hold a lock file while the block runs: False when another process does. It ends with the process that holds it;
     where the system has no such locks, everyone has it."""
     with _open_to_add(path) as file:
@@ -82,7 +82,7 @@ def replacing(path: Path) -> Iterator[Path]:
         raise UserError(f"{path} is a link that leads to itself: name a file.")
     if path.exists() and not path.is_file():
         raise UserError(f"{path} is not a file, so it cannot be written over: name a file.")
-    sweep(path.parent, path.name)
+    remove_stale_parts(path.parent, path.name)
     part, lock = _new_part(path)
     try:
         with lock:
@@ -120,7 +120,7 @@ def _sync_folder(folder: Path) -> None:
             os.close(number)
 
 
-def sweep(folder: Path, name: str | None = None) -> None:
+def remove_stale_parts(folder: Path, name: str | None = None) -> None:
     """Remove the parts of files (of all, or of the one of this name) whose writers were killed."""
     with contextlib.suppress(OSError):
         for part in folder.iterdir():
@@ -176,7 +176,7 @@ def read_json(path: Path, kind: str = "file") -> Any:
     try:
         return parse_json(read_text(path, kind))
     except ValueError as error:
-        raise UserError(f"The {kind} {path} is damaged ({cut(error)}): use another copy.") from None
+        raise UserError(f"The {kind} {path} is damaged ({shortened(error)}): use another copy.") from None
 
 
 def parse_json(text: str | bytes, levels: int = DEEPEST, **parsers: Any) -> Any:
@@ -199,7 +199,7 @@ def require_shallow(value: Any, levels: int = DEEPEST) -> None:
             require_shallow(part, levels - 1)
 
 
-def cut(value: object) -> str:
+def shortened(value: object) -> str:
     return quoted(str(value))[1:-1]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kcciol.errors import UserError
-from kcciol.files import cut, read_json, write_json
+from kcciol.files import read_json, shortened, write_json
 
 Table = dict[str, Any]
 VERSION = "format"
@@ -58,7 +58,7 @@ class Document:
         said = value.get(VERSION, f"{self.kind} 1")
         kind, _, number = said.rpartition(" ") if isinstance(said, str) else ("", "", "")
         if kind != self.kind or not (number.isascii() and number.isdigit()) or len(number) > 9 or int(number) < 1:
-            raise ValueError(f"its format is {cut(said)}, not that of a {self.kind}")
+            raise ValueError(f"its format is {shortened(said)}, not that of a {self.kind}")
         if int(number) > self.version:
             raise ValueError(
                 f"it is of version {number} of its format, but this kcciol reads up to version {self.version}: "

@@ -21,7 +21,7 @@ from safetensors.torch import save as serialize
 from torch import Tensor
 
 from kcciol.errors import UserError, quoted
-from kcciol.files import cut, parse_json, read_bytes, replacing
+from kcciol.files import parse_json, read_bytes, replacing, shortened
 
 LARGEST_HEADER = 2**26  # of a file of tensors
 MOST_VALUES = 2**21  # in it, each of which takes many times its bytes
@@ -87,14 +87,14 @@ def read_tensors(path: Path, form: Format) -> tuple[Header, Tensors]:
         named = isinstance(header, dict) and "kind" in header
         found = _identified(header, form)
     except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, AttributeError) as error:
-        raise form.error(f"{what} is damaged or truncated ({cut(error)}): use another one.") from None
+        raise form.error(f"{what} is damaged or truncated ({shortened(error)}): use another one.") from None
     if found is None:
         raise form.error(f"The file {path} is not a saved {form.kind}.")
     kind, version, header = found
     if kind != form.kind:
-        raise form.error(f"The file {path} is not a saved {form.kind}, but a saved {cut(kind)}.")
+        raise form.error(f"The file {path} is not a saved {form.kind}, but a saved {shortened(kind)}.")
     if type(version) is not int or version < 1:
-        raise form.error(f"{what} is damaged: its version is {cut(version)}.")
+        raise form.error(f"{what} is damaged: its version is {shortened(version)}.")
     if version > form.version:
         raise form.error(
             f"{what} is of version {version} of its format, but this kcciol reads up to version {form.version}: "

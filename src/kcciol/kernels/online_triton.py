@@ -16,16 +16,16 @@ from torch import Tensor
 ROWS, COLUMNS = 4, 512  # of W, the tile one program holds at a time
 
 
-@triton.jit(do_not_specialize=["rows", "stands_for", "label"])  # type: ignore
+@triton.jit(do_not_specialize=["rows", "multiplicity", "label"])  # type: ignore
 def _learn_one(  # type: ignore
-    W, M, V, X, X_next, Rates, Logits, Logits_next, x_stride, outputs, rows, stands_for, label, step, eps,
+    W, M, V, X, X_next, Rates, Logits, Logits_next, x_stride, outputs, rows, multiplicity, label, step, eps,
     columns: tl.constexpr, ADAM: tl.constexpr, LEARN: tl.constexpr,
     BETA1: tl.constexpr, BETA2: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Program (b, i) updates ROWS rows of copy b on its current image, and applies them to its next image.
 
     W, M, V are (B, outputs, columns), W in units of the copy's rate; X and X_next point at the copies' images, a
-    stride apart; Logits are (B, outputs). The first `rows` rows are in use, the last of which stands for `stands_for`
+    stride apart; Logits are (B, outputs). The first `rows` rows are in use, the last of which stands for `multiplicity`
     equal ones. Without LEARN the rows are only applied. OUTPUTS is a power of two.
     """
     copy = tl.program_id(0).to(tl.int64)
@@ -36,7 +36,7 @@ def _learn_one(  # type: ignore
         every = tl.arange(0, OUTPUTS)
         logits = tl.load(Logits + copy * outputs + every, mask=every < rows, other=-float("inf"))
         highest = tl.max(logits, 0)
-        count = tl.where(every == rows - 1, stands_for, 1)
+        count = tl.where(every == rows - 1, multiplicity, 1)
         total = tl.sum(tl.exp(logits - highest) * count, 0)
         mine = tl.load(Logits + copy * outputs + row, mask=row_ok, other=0.0)
         delta = tl.exp(mine - highest) / total - tl.where(row == label, 1.0, 0.0)

@@ -23,7 +23,7 @@ from kcciol.errors import UserError, quoted
 from kcciol.files import path_of
 from kcciol.files.tensors import read_tensors
 from kcciol.learner.inputs import example_of, examples_of, identity_of, label_of, labels_of, width_of
-from kcciol.learner.saving import FORMAT, MOST_EXTRA, restore, settings_in, write
+from kcciol.learner.saving import FORMAT, MOST_EXTRA, load_knowledge, read_settings, write
 from kcciol.learners import learner_type
 from kcciol.learners.base import Settings, check_settings
 from kcciol.learners.model import Head
@@ -220,9 +220,9 @@ class OnlineLearner:
         path = path_of(path)
         header, tensors = read_tensors(path, FORMAT)
         try:
-            settings = settings_in(header, tensors, most_extra)
+            settings = read_settings(header, tensors, most_extra)
             learner = cls(header["name"], header["width"], settings, header["seed"], header.get("encoder"))
-            restore(learner.learner, header, tensors, most_extra)
+            load_knowledge(learner.learner, header, tensors, most_extra)
         except UserError as error:
             raise UserError(f"The learner {path} cannot be used: {error}") from None
         learner._labels = header["classes"]

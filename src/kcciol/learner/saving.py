@@ -45,7 +45,7 @@ def write(path: Path, header: Header, learner: Learner) -> None:
         raise UserError(f"The learner cannot be written to {path} ({error}).") from None
 
 
-def settings_in(header: Header, tensors: Tensors, most_extra: int) -> Settings:
+def read_settings(header: Header, tensors: Tensors, most_extra: int) -> Settings:
     """The settings in a file, if a learner may be made of its header."""
     if missing := FIELDS - {"encoder"} - header.keys():
         raise UserError(f"it lacks {', '.join(sorted(missing))}.")
@@ -62,7 +62,7 @@ def settings_in(header: Header, tensors: Tensors, most_extra: int) -> Settings:
     return settings
 
 
-def restore(learner: Learner, header: Header, tensors: Tensors, most_extra: int) -> None:
+def load_knowledge(learner: Learner, header: Header, tensors: Tensors, most_extra: int) -> None:
     """Bring a learner that was made of this header to where the saved one stood."""
     labels = header["classes"]
     extra = learner.extra_bytes(learner.model, learner.settings[0], len(labels)) - bytes_of(tensors)

@@ -142,15 +142,15 @@ class Learner(Knowledge, ABC):
 
     def observe(self, x: Tensor, y: Labels) -> None:
         """`learn` for inputs that are known to be good."""
-        self._take_in(self._learn, x, y, 1)
+        self._learn_or_undo(self._learn, x, y, 1)
 
     def observe_class(self, x: Tensor, y: Labels) -> None:
         """`learn_class` for inputs that are known to be good."""
-        self._take_in(self._learn_class, x, y, x.shape[1])
+        self._learn_or_undo(self._learn_class, x, y, x.shape[1])
 
-    def _take_in(self, learn: Callable[[Tensor, Labels], None], x: Tensor, y: Labels, count: int) -> None:
+    def _learn_or_undo(self, learn: Callable[[Tensor, Labels], None], x: Tensor, y: Labels, count: int) -> None:
         if self._watched:
-            self._will_learn(y)
+            self._before_change(y)
         before, old = (self.seen, self.rows, self.steps), None
         try:
             self._admit(y)
@@ -174,7 +174,7 @@ class Learner(Knowledge, ABC):
     def snapshot(self) -> Snapshot:
         """What is known now of a single stream, for others to read. A method that can let them read while it learns
         on gives a lasting one; this one may be read only while nobody learns."""
-        return Live(self)
+        return LiveSnapshot(self)
 
     _of_snapshots: ClassVar[frozenset[str]] = frozenset({"_watched"})  # attributes that a copy does not take over
 
@@ -190,7 +190,7 @@ class Learner(Knowledge, ABC):
     def _setup(self) -> None:
         """Check the settings and make the tensors."""
 
-    def _will_learn(self, y: Labels) -> None:
+    def _before_change(self, y: Labels) -> None:
         """What a lasting snapshot refers to must not change now, and whatever belongs to the classes y will."""
 
     def _before(self, y: Labels) -> Any:
@@ -248,7 +248,7 @@ class Learner(Knowledge, ABC):
             raise UserError(f"Labels must be {self.copies} numbers of 0 or more, one for each copy.")
 
 
-class Live(Snapshot):
+class LiveSnapshot(Snapshot):
     """The learner itself, whose tensors change in place."""
 
     lasting = False

@@ -88,7 +88,7 @@ def longest(rows: Numbers) -> float:
     return math.sqrt(np.einsum("ij,ij->i", rows, rows).max())
 
 
-class Fresh(NamedTuple):
+class ChangedClass(NamedTuple):
     """A class that has changed."""
 
     known: Known
@@ -104,7 +104,7 @@ class Block:
     derived: tuple[Tensor, ...]
     bound: Bound  # for all classes that it ever had
 
-    def changed(self, places: list[int], fresh: Sequence[Fresh]) -> Block:
+    def changed(self, places: list[int], fresh: Sequence[ChangedClass]) -> Block:
         """A block with these classes in their places, which may come after its last."""
         everything = [*self.known, *[{}] * (places[-1] + 1 - len(self.known))]
         for place, one in zip(places, fresh, strict=True):
@@ -127,7 +127,9 @@ class ClassSnapshot(Snapshot):
     copied, with the new rows in it.
     """
 
-    def __init__(self, form: Form, classes: int, blocks: tuple[Block, ...], waiting: Mapping[int, Fresh]) -> None:
+    def __init__(
+        self, form: Form, classes: int, blocks: tuple[Block, ...], waiting: Mapping[int, ChangedClass]
+    ) -> None:
         self.form, self.classes = form, classes
         self._parts = blocks, waiting
 
@@ -189,13 +191,14 @@ class ClassSnapshot(Snapshot):
         return found
 
 
-def derived(form: Form, known: Mapping[int, Known]) -> dict[int, Fresh]:
+def derived(form: Form, known: Mapping[int, Known]) -> dict[int, ChangedClass]:
     """What the quick form needs of these classes."""
     if not known:
         return {}
     arrays, bound = form.derive(stacked(list(known.values())))
     return {
-        label: Fresh(one, tuple(array[i] for array in arrays), bound) for i, (label, one) in enumerate(known.items())
+        label: ChangedClass(one, tuple(array[i] for array in arrays), bound)
+        for i, (label, one) in enumerate(known.items())
     }
 
 

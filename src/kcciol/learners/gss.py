@@ -19,7 +19,7 @@ from kcciol.learners.er import ReplayLearner, ReplaySettings
 from kcciol.learners.grid import RATES, Grid
 from kcciol.learners.memory import PREFIX, bytes_of
 from kcciol.learners.model import Model, head_logits
-from kcciol.learners.subset import least_alike
+from kcciol.learners.subset import most_diverse
 from kcciol.random import sample, uniform
 
 _COMPARE, _CANDIDATE, _REPLACE, _RESTART = 100, 200, 201, 300  # purposes of random numbers
@@ -33,7 +33,7 @@ class DiverseSettings(ReplaySettings):
     """Times that the new example is learned, each time followed by other examples from the memory."""
 
 
-class Diverse(ReplayLearner):
+class DiverseMemory(ReplayLearner):
     """Two steps of SGD a pass: one on the new example, one on `replay` others, which do not repeat from pass to pass
     before all of the memory has had its turn. The weights of the two are those of `weighting`; then the new example is
     offered to the memory."""
@@ -44,7 +44,7 @@ class Diverse(ReplayLearner):
     def _learn(self, x: Tensor, y: Labels) -> None:
         label = self.labels(y)
         self._train(x[:, None], label[:, None])
-        self._offer(x, label)
+        self._update_memory(x, label)
 
     def _train(self, x: Tensor, y: Tensor) -> None:
         passes, replay = self.choice("passes"), self.choice("replay")
@@ -62,7 +62,7 @@ class Diverse(ReplayLearner):
             self.error_step(self.kept.read("x", places), self.kept.read("y", places), old)
 
     @abstractmethod
-    def _offer(self, x: Tensor, label: Tensor) -> None:
+    def _update_memory(self, x: Tensor, label: Tensor) -> None:
         """Decide what the memory keeps; x (B, ...), label (B,)."""
 
     def cosines(self, x: Tensor, y: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class GSSSettings(DiverseSettings):
     """Examples of the memory, drawn anew each time, whose gradients the new one is compared with."""
 
 
-class GSS(Diverse):
+class GSS(DiverseMemory):
     """Greedy: the score of an example is C = 1 + max_j cos(g, g_j) over `compared` examples of the memory, as it was
     when the example came. While there is room every example enters. Then only one with C < 1 may, which points away
     from all that it was compared with: an example i is drawn from the memory with probability C_i / sum_j C_j, and
@@ -114,7 +114,7 @@ class GSS(Diverse):
         super()._setup()
         self.state["memory.score"] = self.rate.new_zeros(self.copies, self.kept.capacity)
 
-    def _offer(self, x: Tensor, label: Tensor) -> None:
+    def _update_memory(self, x: Tensor, label: Tensor) -> None:
         score = self._score(x, label)
         self.kept.put(self._slots(score), {"x": x, "y": label, "score": score})
 
@@ -156,7 +156,7 @@ class GSSIQPSettings(DiverseSettings):
         return max(0, self.recent - 1)
 
 
-class GSSIQP(Diverse):
+class GSSIQP(DiverseMemory):
     """Integer quadratic program: when `recent` examples have come since the last time, the memory becomes the set S of
     `slots` among them and itself that minimises sum_{i, j in S} cos(g_i, g_j), by single exchanges from several starts.
     While there is room every example enters at once, since the best set is then all of them.
@@ -187,7 +187,7 @@ class GSSIQP(Diverse):
         waiting = max(self.steps - self.kept.capacity, 0) % self.room
         return {n: self.state[n][:, :waiting] if n.startswith(RECENT) else t for n, t in super()._used().items()}
 
-    def _offer(self, x: Tensor, label: Tensor) -> None:
+    def _update_memory(self, x: Tensor, label: Tensor) -> None:
         values = {"x": x, "y": label}
         if self.steps < self.kept.capacity:
             self.kept.put(np.full(self.copies, self.steps), values)
@@ -204,7 +204,7 @@ class GSSIQP(Diverse):
         for copy, gram in enumerate(cosines):
             np.fill_diagonal(gram, 1.0)  # so that one without a gradient is not cheaper than the others
             chosen = np.zeros(len(gram), dtype=bool)
-            chosen[least_alike(gram, self._starts(copy))] = True
+            chosen[most_diverse(gram, self._starts(copy))] = True
             slots = self.kept.capacity
             out = torch.from_numpy(np.flatnonzero(~chosen[:slots])).to(self.device)
             into = torch.from_numpy(np.flatnonzero(chosen[slots:]) + slots).to(self.device)

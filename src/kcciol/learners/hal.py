@@ -83,7 +83,7 @@ class HAL(RingLearner):
     )
     settings_type = HALSettings
     class_numbers: ClassVar[Mapping[str, int]] = {LABEL: -1}
-    open_ended = frozenset({MEAN, FEATURE, LABEL})  # a row of each class of the task
+    growing = frozenset({MEAN, FEATURE, LABEL})  # a row of each class of the task
     no_adam = "HAL looks ahead along a step of SGD, which Adam would not take"
     grid: ClassVar[Grid] = {"rate": RATES[1:], "strength": (1e-3, 0.1, 10.0), "reserve": (0, 100)}
     idle: ClassVar[Mapping[str, Any]] = {"replay": 0, "tune_steps": 0, "anchor_steps": 0}
@@ -221,10 +221,10 @@ class HAL(RingLearner):
         some = earlier.any(1)
         if not bool(some.any()):
             return last
-        made = self._descend_anchors(self.state[MEAN], self._tuned(earlier), wanted)
+        made = self._descend_anchors(self.state[MEAN], self._fine_tuned(earlier), wanted)
         return torch.where(per_copy(some, made), made, last)
 
-    def _tuned(self, classes: Tensor) -> Parameters:
+    def _fine_tuned(self, classes: Tensor) -> Parameters:
         """p_M: the parameters after some steps on what is kept of these classes (B, classes)."""
         before = {name: p.clone() for name, p in self.parameters.items()}
         for step in range(self.choice("tune_steps") if self.choice("tune_batch") else 0):

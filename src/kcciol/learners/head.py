@@ -166,29 +166,29 @@ class HeadInStep(Learner):
         rows = max(self.last.rows, min(label + 2, self.outputs))  # up to the class, and one row for all after it
         self.last.spread(self.last.rows - 1, rows)
         self.last.use(rows)
-        stands_for = self.outputs - rows + 1
-        (self._learn_fused if self.fused else self._learn_rows)(images, label, stands_for)
+        multiplicity = self.outputs - rows + 1
+        (self._learn_fused if self.fused else self._learn_rows)(images, label, multiplicity)
 
-    def _learn_rows(self, images: Tensor, label: int, stands_for: int) -> None:
+    def _learn_rows(self, images: Tensor, label: int, multiplicity: int) -> None:
         target = one_hot(self.last, label)
         count = torch.ones_like(target)
-        count[-1] = stands_for
+        count[-1] = multiplicity
         log_count = count.log()
         for x in images[:, :, None].unbind(1):  # (B, 1, columns)
             logits = self.last.outputs(x)
-            if stands_for > 1:
+            if multiplicity > 1:
                 delta = logits.add_(log_count).softmax(-1).div_(count).sub_(target)
             else:
                 delta = logits.softmax(-1).sub_(target)
             self.last.step(delta, x)
 
-    def _learn_fused(self, images: Tensor, label: int, stands_for: int) -> None:
+    def _learn_fused(self, images: Tensor, label: int, multiplicity: int) -> None:
         from kcciol.kernels.online_triton import learn_class  # here, because it needs Triton
 
         layer, first = self.last, self.last.steps + 1
         layer.steps += images.shape[1]
         scalars = [scalars_by_rate(t) for t in range(first, layer.steps + 1)]
-        rows, rates = (layer.rows, stands_for), layer.rates
+        rows, rates = (layer.rows, multiplicity), layer.rates
         learn_class(layer.weight, layer.moments, rates, rows, images, label, scalars, BETAS)
 
     def _learn_two_layers(self, hidden: Layer, images: Tensor, label: int) -> None:

@@ -25,7 +25,7 @@ class Knowledge:
 
     unknown: ClassVar[frozenset[str]] = frozenset()  # tensors in which NaN stands for what is not known
     class_numbers: ClassVar[Mapping[str, int]] = {}  # tensors of numbers of classes, and what the lowest one is
-    open_ended: ClassVar[frozenset[str]] = frozenset()  # tensors of `state` (B, n, ...) whose n grows, as with tasks
+    growing: ClassVar[frozenset[str]] = frozenset()  # tensors of `state` (B, n, ...) whose n grows, as with tasks
 
     def __init__(self, copies: int, device: torch.device) -> None:
         self.copies, self.device = copies, device
@@ -215,7 +215,7 @@ class Knowledge:
 
     def _unused(self, name: str, saved: Tensor) -> Tensor:
         """The inverse of `_used` for one tensor: with room for what is to come."""
-        if name in self.open_ended:  # how many there are is the saved learner's affair
+        if name in self.growing:  # how many there are is the saved learner's affair
             self._require_alike(name, saved, (self.copies, *saved.shape[1:2], *self.state[name].shape[2:]))
             return saved.clone()
         whole = torch.zeros_like(self.state[name])

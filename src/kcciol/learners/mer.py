@@ -51,14 +51,14 @@ class MER(ReplayLearner):
                 xs, ys = self.kept.read("x", slots), self.kept.read("y", slots)
                 for i in range(slots.shape[1]):
                     self.error_step(xs[:, i : i + 1], ys[:, i : i + 1])
-            self._go_back(began, "within")
-        self._go_back(before, "across")
+            self._interpolate(began, "within")
+        self._interpolate(before, "across")
         self.kept.add(self.steps, {"x": x, "y": label})
 
     def _copy(self) -> Parameters:
         return {name: p.clone() for name, p in self.parameters.items()}
 
-    def _go_back(self, began: Parameters, name: str) -> None:
+    def _interpolate(self, began: Parameters, name: str) -> None:
         part = self.column(name)
         for key, p in self.parameters.items():
             p.copy_(began[key] + per_copy(part, p) * (p - began[key]))

@@ -98,7 +98,7 @@ class MERLIN(MemoryLearner):
         solves=True,
     )
     settings_type = MERLINSettings
-    open_ended = frozenset({MEAN, LOGVAR, SIZE})  # a row of each task
+    growing = frozenset({MEAN, LOGVAR, SIZE})  # a row of each task
 
     @classmethod
     def extra_bytes(cls, model: Model, settings: Any, classes: int) -> int:

@@ -68,12 +68,12 @@ class Online(GradientLearner):
             errors, _ = self.model.forward(self.parameters, z)  # logits first, and row by row the gradient at them
             products = (rate * z) @ z.mT + rate
             if self.single:
-                self._run_down_one(errors[0], products[0], int(y[0]))
+                self._errors_in_sequence_of_one(errors[0], products[0], int(y[0]))
             else:
-                self._run_down(errors, products, self.labels(y)[:, None])
+                self._errors_in_sequence(errors, products, self.labels(y)[:, None])
             LowRank(errors, z).descend_(self.parameters, self.rate)
 
-    def _run_down(self, errors: Tensor, products: Tensor, label: Tensor) -> None:
+    def _errors_in_sequence(self, errors: Tensor, products: Tensor, label: Tensor) -> None:
         """Logits (B, m, rows) of the W at first become the gradients at the logits of the W that each example meets."""
         count = self._offset()[1]
         for i in range(errors.shape[1]):
@@ -83,7 +83,7 @@ class Online(GradientLearner):
             now.copy_(self.cross_entropy_error(now, label))
             now[..., 0] /= count
 
-    def _run_down_one(self, errors: Tensor, products: Tensor, label: int) -> None:
+    def _errors_in_sequence_of_one(self, errors: Tensor, products: Tensor, label: int) -> None:
         """The same for one stream."""
         *_, offset, count = self._views_of_one()
         errors += offset

@@ -110,7 +110,7 @@ class ClassMeans(Learner):
         """The form of a single stream, which no later example changes."""
         return self.form()
 
-    def _will_learn(self, y: Labels) -> None:
+    def _before_change(self, y: Labels) -> None:
         self._changed.add(int(y[0]))
 
     def _known_of(self, labels: Iterable[int]) -> dict[int, Known]:

@@ -36,7 +36,7 @@ def descend(gram: Matrix, start: Indices) -> Indices:
         sums += gram[:, j] - gram[:, i]
 
 
-def least_alike(gram: Matrix, starts: Iterable[Indices]) -> Indices:
+def most_diverse(gram: Matrix, starts: Iterable[Indices]) -> Indices:
     """The best end of the searches from these starts, sorted; the first of them when others are no better."""
     best: Indices | None = None
     for start in starts:

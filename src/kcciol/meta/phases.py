@@ -85,14 +85,14 @@ def train(
                 stack.enter_context(folder.locked())
             return _begin(config, problem, base, folder, resume, start, ranks)
 
-        at, Theta, device = ranks.together(begin)
+        at, Theta, device = ranks.run_on_all(begin)
         if not resume:
             folder.create(config, at)
             stack.enter_context(folder.locked())
         folder.restore(config)
         folder.remember_root(Path(locate(config.data).root))
         folder.rewind_metrics(at.phase, at.step)
-        Theta = ranks.first(Theta).to(device)  # the same on all, to the bit, and not before the folder is ready
+        Theta = ranks.broadcast(Theta).to(device)  # the same on all, to the bit, and not before the folder is ready
         run = Run(config, problem, base, folder, at, Theta, ranks)
         run_phases(run, (at.phase, at.step), config.engine, device, quiet or not folder.writes, ranks, last)
         if not config.total_steps:  # the representation `scratch`
@@ -111,7 +111,7 @@ def _begin(
 ) -> tuple[Checkpoint, Tensor, torch.device]:
     """Where the run stands, with Theta, and the device; what cannot be is said here, before anything is written."""
     device = ranks.device(pick_device(config.engine.device))
-    ranks.share(config.trajectory.count)
+    ranks.slice_of(config.trajectory.count)
     Sampler(base, config.trajectory)
     make_inner(config, problem, 0.0)
     if config.engine.tensorboard:

@@ -8,7 +8,7 @@ from typing import Any
 from kcciol.evaluation.measure import measure_learner
 from kcciol.evaluation.protocol import Trained
 from kcciol.learners import learner_type
-from kcciol.paper.study import Bench, Cell, search_spec, stream_spec
+from kcciol.paper.study import Cell, Subject, search_spec, stream_spec
 
 ADAM_RATES = (0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 # With Adam too, where the method allows it; its moments are memory, which leaves replay on a whole network none.
@@ -25,10 +25,10 @@ def say(line: str) -> None:
 def gradient_head(classes: tuple[int, ...], optimizer: str = "adam") -> Cell:
     """Algorithm 4."""
 
-    def spec(bench: Bench) -> dict[str, Any]:
-        return search_spec(bench.evaluations(classes, optimizer))
+    def spec(subject: Subject) -> dict[str, Any]:
+        return search_spec(subject.evaluations(classes, optimizer))
 
-    return Cell(spec, lambda bench: bench.algorithm4(bench.evaluations(classes, optimizer)))
+    return Cell(spec, lambda subject: subject.algorithm4(subject.evaluations(classes, optimizer)))
 
 
 def learned(
@@ -41,24 +41,24 @@ def learned(
 ) -> Cell:
     """A learner through streams, its settings chosen on base classes. trains: "pixels" for a head on raw images."""
 
-    def settings(bench: Bench) -> tuple[dict[str, Any], dict[str, Any]]:
+    def settings(subject: Subject) -> tuple[dict[str, Any], dict[str, Any]]:
         tried = dict(learner_type(name).grid_for("all" if trains == "all" else "head") if grid is None else grid)
         if fixed.get("optimizer") == "adam" and grid is None:
             tried["rate"] = ADAM_RATES
-        if not bench.workspace.tiny:
+        if not subject.workspace.tiny:
             return fixed, tried
         known = learner_type(name).settings_type.__dataclass_fields__
         return fixed | {k: v for k, v in TINY.items() if k in known}, {k: v[:2] for k, v in tried.items()}
 
-    def spec(bench: Bench) -> dict[str, Any]:
-        now, tried = settings(bench)
+    def spec(subject: Subject) -> dict[str, Any]:
+        now, tried = settings(subject)
         what = {"learner": name, "trains": trains, "fixed": now, "grid": {k: list(v) for k, v in tried.items()}}
-        return what | {"stream": stream_spec(bench.stream(**sizes))}
+        return what | {"stream": stream_spec(subject.stream(**sizes))}
 
-    def run(bench: Bench) -> dict[str, Any]:
+    def run(subject: Subject) -> dict[str, Any]:
         pixels = trains == "pixels"
-        scenario = bench.pixels if pixels else bench.scenario("all" if trains == "all" else "head")
-        return measure_learner(scenario, name, bench.stream(**sizes), *settings(bench), say)
+        scenario = subject.pixels if pixels else subject.scenario("all" if trains == "all" else "head")
+        return measure_learner(scenario, name, subject.stream(**sizes), *settings(subject), say)
 
     return Cell(spec, run, key or {})
 

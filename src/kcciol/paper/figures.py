@@ -21,7 +21,7 @@ from kcciol.config import MaskConfig
 from kcciol.encoders.run import Representation
 from kcciol.errors import UserError
 from kcciol.meta.mask import get_mask
-from kcciol.paper.study import Bench, Cell, search_spec
+from kcciol.paper.study import Cell, Subject, search_spec
 from kcciol.serialization import to_dict
 
 # shares of the parameters that phase 3 holds, by column: none, half and all of them are columns of Table 1
@@ -31,14 +31,14 @@ LENGTHS = (50, 200)  # classes
 
 
 def fixed(**what: Any) -> Any:
-    return lambda bench: what | {"sizes": to_dict(bench.sizes)}
+    return lambda subject: what | {"sizes": to_dict(subject.sizes)}
 
 
-def weights(bench: Bench) -> dict[str, Any]:
+def weights(subject: Subject) -> dict[str, Any]:
     """A histogram of the 5th convolution's weights after phase 2."""
-    representation = bench.after_phase(2)
+    representation = subject.after_phase(2)
     theta = representation.problem.theta(representation.Theta)
-    name = f"conv{min(5, len(bench.config.net.strides))}.weight"
+    name = f"conv{min(5, len(subject.config.net.strides))}.weight"
     values = theta[name].flatten().cpu()
     reach = float(values.abs().max())
     counts = torch.histc(values, BINS, -reach, reach)
@@ -50,10 +50,10 @@ def weights(bench: Bench) -> dict[str, Any]:
     return {"tensor": name, "reach": reach, "counts": counts.tolist(), "numbers": numbers}
 
 
-def activations(bench: Bench) -> dict[str, Any]:
+def activations(subject: Subject) -> dict[str, Any]:
     """Features of one image, and their mean over a tenth of the novel classes."""
-    data = bench.data.novel
-    features = bench.representation.features(data.images[:: max(1, min(10, len(data)))].flatten(0, 1)).cpu()
+    data = subject.data.novel
+    features = subject.representation.features(data.images[:: max(1, min(10, len(data)))].flatten(0, 1)).cpu()
     mean = features.mean(0)
     top = float(mean.max()) or 1.0
     numbers = {
@@ -68,15 +68,15 @@ def _rounded(values: Tensor) -> list[float]:
     return [round(v, 4) for v in values.tolist()]
 
 
-def tsne(bench: Bench) -> dict[str, Any]:
+def tsne(subject: Subject) -> dict[str, Any]:
     """Ten novel classes in the plane, and the ratio of distances between and within classes."""
     try:
         from sklearn.manifold import TSNE
     except ImportError:
         raise UserError("t-SNE needs scikit-learn: run `pip install 'kcciol[plots]'`.") from None
-    data = bench.data.novel
+    data = subject.data.novel
     images = data.images[torch.arange(0, len(data), max(1, len(data) // 10))[:10], : int(data.counts.min())]
-    features = bench.representation.features(images).double().cpu()  # (10, samples, d)
+    features = subject.representation.features(images).double().cpu()  # (10, samples, d)
     flat, labels = features.flatten(0, 1), torch.arange(len(images)).repeat_interleave(images.shape[1])
     places = TSNE(perplexity=min(15, len(flat) // 4), init="pca", random_state=0).fit_transform(flat.numpy())
     far = torch.cdist(flat, flat)
@@ -104,16 +104,16 @@ def silhouette(far: Tensor, labels: Tensor) -> float:
     return float(((other - own) / torch.maximum(own, other)).mean())
 
 
-def pruned_by(bench: Bench) -> MaskConfig:
+def pruned_by(subject: Subject) -> MaskConfig:
     """The half that phase 3 holds."""
-    return replace(bench.config.mask, delta=0.5)
+    return replace(subject.config.mask, delta=0.5)
 
 
-def prune(bench: Bench) -> dict[str, Any]:
+def prune(subject: Subject) -> dict[str, Any]:
     """Algorithm 4 after phase 2 on all of theta, on its important half, and on the other half."""
-    whole = bench.after_phase(2)
+    whole = subject.after_phase(2)
     length, layout = whole.problem.theta_length, whole.problem.layout
-    mask = get_mask(layout, whole.Theta, pruned_by(bench))
+    mask = get_mask(layout, whole.Theta, pruned_by(subject))
     kept = {"all": torch.ones_like(mask), "important half": mask, "other half": 1 - mask}
     found: dict[str, Any] = {}
     for name, half in kept.items():
@@ -122,26 +122,26 @@ def prune(bench: Bench) -> dict[str, Any]:
                 view.fill_(1)  # what is asked is where the weights' knowledge is
         Theta = whole.Theta.clone()
         Theta[:length] *= half[:length]
-        found[name] = on_classes(bench, Representation(whole.config, whole.problem, Theta, whole.base_names))
+        found[name] = on_classes(subject, Representation(whole.config, whole.problem, Theta, whole.base_names))
     return {"kept": found}
 
 
-def on_classes(bench: Bench, representation: Representation | None = None) -> dict[str, Any]:
+def on_classes(subject: Subject, representation: Representation | None = None) -> dict[str, Any]:
     """Algorithm 4 with Adam at the lengths of the figures."""
-    found = bench.algorithm4(bench.evaluations(LENGTHS, "adam"), representation)["classes"]
+    found = subject.algorithm4(subject.evaluations(LENGTHS, "adam"), representation)["classes"]
     return {n: {**cell["test"], "rate": cell["choice"]["settings"]["rate"]} for n, cell in found.items()}
 
 
-def masking(bench: Bench) -> dict[str, Any]:
-    return {"classes": on_classes(bench)}
+def masking(subject: Subject) -> dict[str, Any]:
+    return {"classes": on_classes(subject)}
 
 
-def searched(figure: str) -> Callable[[Bench], dict[str, Any]]:
+def searched(figure: str) -> Callable[[Subject], dict[str, Any]]:
     """The specification of a figure that Algorithm 4 is in."""
-    return lambda bench: {
+    return lambda subject: {
         "figure": figure,
-        **({"mask": to_dict(pruned_by(bench))} if figure == "prune" else {}),
-        **search_spec(bench.evaluations(LENGTHS, "adam")),
+        **({"mask": to_dict(pruned_by(subject))} if figure == "prune" else {}),
+        **search_spec(subject.evaluations(LENGTHS, "adam")),
     }
 
 

@@ -9,7 +9,7 @@ from kcciol.paper.executors.processes import PROCESSES
 from kcciol.paper.executors.ray import CLUSTER
 from kcciol.paper.plan import EXPERIMENTS, STUDIES, RunPlan, every_path, groups
 from kcciol.paper.store import check
-from kcciol.paper.study import Bench
+from kcciol.paper.study import Subject
 
 
 def make(plan: RunPlan) -> list[str]:
@@ -21,7 +21,7 @@ def make(plan: RunPlan) -> list[str]:
         raise UserError("Nothing of this is made of these columns and seeds: ask for others, or leave them out.")
     for group in wanted if executor.here else ():  # the data are there, or it is refused at once
         if group.columns:
-            _ = Bench(STUDIES[group.name], group.columns[0], group.seeds[0], plan.workspace).data
+            _ = Subject(STUDIES[group.name], group.columns[0], group.seeds[0], plan.workspace).data
         else:
             EXPERIMENTS[group.name].ready(plan.workspace)
     return executor.make(plan, wanted)

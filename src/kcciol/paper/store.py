@@ -12,7 +12,7 @@ from typing import Any
 from kcciol.errors import UserError
 from kcciol.paper.cellfile import read_cell, require_key
 from kcciol.paper.plan import EXPERIMENTS, STUDIES, RunPlan, cells, cells_of
-from kcciol.paper.study import Bench, Cell, what_matters
+from kcciol.paper.study import Cell, Subject, what_matters
 from kcciol.serialization import to_dict
 
 
@@ -46,21 +46,25 @@ def stored_cells(plan: RunPlan, experiment: str) -> Iterator[StoredCell]:
     every = replace(plan, parts={study.name: tuple(study.parts)})
     for column in study.columns:
         for seed in seeds:
-            bench = Bench(study, column, seed, plan.workspace)
+            subject = Subject(study, column, seed, plan.workspace)
             for path, part, name, cell in cells(every, study, column, seed):
                 if path.exists():
                     yield StoredCell(
-                        path, partial(read, path, bench, cell, study.key(part, column, name, cell)), column, part, name
+                        path,
+                        partial(read, path, subject, cell, study.key(part, column, name, cell)),
+                        column,
+                        part,
+                        name,
                     )
 
 
-def read(path: Path, bench: Bench, cell: Cell, key: dict[str, str]) -> dict[str, Any]:
+def read(path: Path, subject: Subject, cell: Cell, key: dict[str, str]) -> dict[str, Any]:
     """A cell, without the folders of the machine that made it. One that was measured otherwise, or on a representation
     trained otherwise, is refused."""
-    wanted = json.loads(json.dumps(cell.spec(bench)))
+    wanted = json.loads(json.dumps(cell.spec(subject)))
     result = read_cell(path, "cell_seconds", "trained_seconds", rows=rows_of(wanted))
     try:
-        same = result["spec"] == wanted and what_matters(result["config"]) == what_matters(to_dict(bench.config))
+        same = result["spec"] == wanted and what_matters(result["config"]) == what_matters(to_dict(subject.config))
     except (KeyError, AttributeError):  # no config of a representation
         same = False
     require_key(path, result, key)

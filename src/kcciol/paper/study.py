@@ -70,9 +70,9 @@ class Sizes:
 class Cell:
     """One thing to measure on a representation."""
 
-    spec: Callable[[Bench], dict[str, Any]]
+    spec: Callable[[Subject], dict[str, Any]]
     """What is measured and how, settings and grids included: a result of another spec is not this cell's."""
-    run: Callable[[Bench], dict[str, Any]]
+    run: Callable[[Subject], dict[str, Any]]
     key: Mapping[str, str] = field(default_factory=dict)
     """What tells it from the others of its part, where that is more than its name; it stands in its file."""
 
@@ -149,7 +149,7 @@ def tiny_config(config: Config) -> Config:
     return replace(config, data=data, net=net, trajectory=trajectory, **phases)  # type: ignore[arg-type]
 
 
-class Bench:
+class Subject:
     """One representation, and what is needed to measure on it, made when it is first asked for."""
 
     def __init__(self, study: Study, column: str, seed: int, workspace: Workspace) -> None:
@@ -209,7 +209,7 @@ class Bench:
             return scenario_of(self.representation, self.data, self.stream(), trains)
         novel, base = self.features("novel"), self.features("validation")
         size = math.prod(self.data.base.image_shape)
-        return Scenario(novel, Head(novel.width), base, trains=trains, base_are=CHOSEN_ON, image_bytes=size)
+        return Scenario(novel, Head(novel.width), base, trains=trains, chosen_among=CHOSEN_ON, image_bytes=size)
 
     @functools.cached_property
     def pixels(self) -> Scenario:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kcciol.evaluation.metrics import Asked, summarize
+from kcciol.evaluation.metrics import ImagesAsked, summarize
 from kcciol.files import parse_json
 from kcciol.paper.cellfile import provenance_of, trained_with
 from kcciol.paper.study import CHOSEN_ON
@@ -95,12 +95,12 @@ def pooled(results: list[Result], n: str) -> Result:
     }
 
 
-def asked_of(results: list[Result], n: str) -> Asked | None:
+def asked_of(results: list[Result], n: str) -> ImagesAsked | None:
     """How few images the interval of a seed is of, where it is of images and not of trajectories. Another seed may have
     been asked others: then there are more of them, and the interval is rather too long."""
     images = [result["classes"][n].get("ci95_of_images") for result in results]
     few = max((count for count in images if count is not None), default=None)
-    return None if few is None else Asked(few, few)
+    return None if few is None else ImagesAsked(few, few)
 
 
 OTHER_MEASURES = {"train": "training_images", "forgetting": "forgetting", "learned": "when_learned"}

@@ -228,7 +228,7 @@ def check_room_is_counted(case: Case) -> None:
     state = learner.state_dict()
     loaded.load_state_dict(state)
     told = case.method.extra_bytes(case.model, case.settings, learner.classes)
-    taken, kept = held(vars(loaded)), sum(tensor.nbytes for tensor in state.values())
+    taken, kept = tensor_bytes(vars(loaded)), sum(tensor.nbytes for tensor in state.values())
     case.require(told >= 0, f"extra_bytes says {told}, but must be 0 or more.")
     case.require(
         taken <= kept + told,
@@ -236,7 +236,7 @@ def check_room_is_counted(case: Case) -> None:
     )
 
 
-def held(values: Mapping[str, Any]) -> int:
+def tensor_bytes(values: Mapping[str, Any]) -> int:
     """Bytes of the tensors among these, each memory once."""
     found: dict[int, int] = {}
     waiting: list[Any] = list(values.values())

@@ -14,10 +14,10 @@ import torch
 from kcciol.engine.stop import Stopped
 from kcciol.errors import Busy, UserError
 from kcciol.evaluation.results import RESULT, with_record
-from kcciol.files import held
+from kcciol.files import file_lock
 from kcciol.paper.executors.executor import Executor
 from kcciol.paper.plan import EXPERIMENTS, STUDIES, Group, RunPlan, cells
-from kcciol.paper.study import Bench, Cell, Study, trained_seconds
+from kcciol.paper.study import Cell, Study, Subject, trained_seconds
 
 
 def make_here(plan: RunPlan, groups: Sequence[Group]) -> list[str]:
@@ -64,20 +64,20 @@ def make_group(plan: RunPlan, group: Group) -> None:
 
 def make_column(plan: RunPlan, study: Study, column: str, seed: int) -> None:
     """Every cell of a column that is not there yet."""
-    bench = Bench(study, column, seed, plan.workspace)
+    subject = Subject(study, column, seed, plan.workspace)
     failed: list[str] = []
     for path, part, name, cell in cells(plan, study, column, seed):
         if path.exists():
             continue
-        _ = bench.representation  # without which nothing can be measured
+        _ = subject.representation  # without which nothing can be measured
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.with_suffix(".lock")
-        with held(lock) as mine:
+        with file_lock(lock) as mine:
             if not mine:  # another process makes it
                 continue
             try:
                 if not path.exists():  # or has just made it
-                    make_cell(path, bench, cell, study.key(part, column, name, cell))
+                    make_cell(path, subject, cell, study.key(part, column, name, cell))
             except UserError as error:
                 failed.append(str(error))
             except Exception as error:  # one cell's failure must not cost the others
@@ -107,18 +107,18 @@ def reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def make_cell(path: Path, bench: Bench, cell: Cell, key: dict[str, str]) -> None:
+def make_cell(path: Path, subject: Subject, cell: Cell, key: dict[str, str]) -> None:
     """Measure one thing and write it down."""
     clock = time.monotonic()
     try:
-        result = with_record(cell.run(bench), bench.representation) | {"spec": cell.spec(bench)}
+        result = with_record(cell.run(subject), subject.representation) | {"spec": cell.spec(subject)}
     finally:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # other processes need it
     seconds = time.monotonic() - clock
-    spent = trained_seconds(bench.study, bench.column, bench.seed, bench.workspace)
+    spent = trained_seconds(subject.study, subject.column, subject.seed, subject.workspace)
     RESULT.write(path, {"cell": key} | result | {"cell_seconds": seconds, "trained_seconds": spent})
-    column = f"{key['column']}, seed {bench.seed}"
+    column = f"{key['column']}, seed {subject.seed}"
     print(f"{key['study']}, {column}, {key['part']}, {key['name']}: {seconds:.1f} s", flush=True)
 
 
