@@ -50,6 +50,42 @@ def candidates(name: str, fixed: Mapping[str, Any], grid: Grid) -> list[Settings
 
 
 @dataclass(frozen=True)
+class Rule:
+    """What settings are chosen on."""
+
+    images: str
+    """In words; of the rule for base classes whoever gives them says it."""
+    of_base: bool = False
+    """Trajectories of base classes, not of novel ones."""
+    held_out: bool = False
+    """Held-out images are asked."""
+    part: Callable[[int], int] = lambda samples: samples
+    """Else: how many of a class's images to learn from are learned; the others are asked, or all, where there are
+    none."""
+
+
+def holdout_part(samples: int) -> int:
+    """How many of a class's training images the rule holdout learns: four fifths, rounded up, but leaving one.
+
+    >>> holdout_part(15), holdout_part(4), holdout_part(2)
+    (12, 3, 1)
+    """
+    if samples < 2:
+        raise UserError(
+            f"evaluation.train_samples is {samples}, but the rule 'holdout' needs 2 or more: choose the rule 'base'."
+        )
+    return min(-(-4 * samples // 5), samples - 1)
+
+
+RULES = {
+    "stream": Rule("learned images"),
+    "holdout": Rule("held-back training images", part=holdout_part),
+    "leaky": Rule("held-out images", held_out=True),
+    "base": Rule("", of_base=True, held_out=True),
+}
+
+
+@dataclass(frozen=True)
 class Choice:
     """Which settings were chosen, by which rule, and out of which."""
 
@@ -177,10 +213,10 @@ class Sources:
 
     def search_length(self, config: EvaluationConfig, classes: int) -> int:
         """How many classes the rule's trajectories hold; refuses what the rule cannot do."""
-        if config.rule == "holdout":
-            holdout_part(config.train_samples)
+        rule = RULES[config.rule]
+        rule.part(config.train_samples)
         wanted = min(classes, config.search_classes or classes)
-        if config.rule == "base":
+        if rule.of_base:
             if self.base is None:
                 raise UserError(
                     "evaluation.rule is 'base', but no base classes were given: give them, or choose 'holdout'."
@@ -200,7 +236,8 @@ class Sources:
     def search(self, config: EvaluationConfig, order: Order, classes: int) -> tuple[Streams, Tensor]:
         """The rule's streams, and which of their classes are scored, (R, n) ones and zeros."""
         examples, scored, count = self.novel, len(self.novel), config.search_trajectories
-        if config.rule == "base" and self.base is not None:
+        rule = RULES[config.rule]
+        if rule.of_base and self.base is not None:
             examples, scored = self.base.followed_by(self.filler if classes > len(self.base) else None), len(self.base)
         if classes > scored:
             fillers = classes - scored
@@ -208,14 +245,14 @@ class Sources:
         else:
             drawn = draw(config.seed, "search", scored, classes, count)
         ids = drawn.to(examples.train.device)
-        if config.rule in ("base", "leaky"):
+        if rule.held_out:
             learned, asked, ids = images_of(examples, ids, config, "search")
         else:
             shown, ids = self._images_to_learn(ids, config)
             samples = shown.shape[1]
-            part = holdout_part(samples) if config.rule == "holdout" else samples
+            part = rule.part(samples)
             learned = shown.columns(0, part)
-            asked = shown.columns(part, samples) if config.rule == "holdout" else shown
+            asked = shown.columns(part, samples) if part < samples else shown
         schedule = Schedule(classes, learned.shape[1], config.task_classes, order, config.seed)
         return Streams(schedule, ids, range(count), learned, asked), (drawn < scored).double()
 
@@ -247,16 +284,3 @@ def images_of(
         images = torch.cat([examples.train, examples.test], 1)
         return redrawn(images, streams, range(len(streams)), sizes, config.seed, purpose)
     return Selection.first(examples.train, sizes[0]), Selection.first(examples.test, sizes[1]), streams
-
-
-def holdout_part(samples: int) -> int:
-    """How many of a class's training images the rule holdout learns: four fifths, rounded up, but leaving one.
-
-    >>> holdout_part(15), holdout_part(4), holdout_part(2)
-    (12, 3, 1)
-    """
-    if samples < 2:
-        raise UserError(
-            f"evaluation.train_samples is {samples}, but the rule 'holdout' needs 2 or more: choose the rule 'base'."
-        )
-    return min(-(-4 * samples // 5), samples - 1)

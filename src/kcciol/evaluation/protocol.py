@@ -13,7 +13,7 @@ from torch import Tensor
 from kcciol.config import EvaluationConfig
 from kcciol.data.examples import Examples
 from kcciol.errors import UserError, require_kind
-from kcciol.evaluation.choose import Choice, Sources, candidates, choose, images_of, run_grid
+from kcciol.evaluation.choose import RULES, Choice, Sources, candidates, choose, images_of, run_grid
 from kcciol.evaluation.metrics import Summary, curve_points, summarize
 from kcciol.evaluation.start import Start
 from kcciol.evaluation.stream import Order, Purpose, Schedule, draw
@@ -52,8 +52,8 @@ class Scenario:
 
     def chosen_on(self, rule: str) -> str:
         """What settings are chosen on, in words."""
-        images = {"stream": "learned images", "holdout": "held-back training images", "leaky": "held-out images"}
-        return self.chosen_among if rule == "base" else f"{images[rule]} of {self.split} classes"
+        found = RULES[rule]
+        return self.chosen_among if found.of_base else f"{found.images} of {self.split} classes"
 
 
 @dataclass(frozen=True)

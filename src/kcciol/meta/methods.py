@@ -27,6 +27,8 @@ class Method:
     change: Callable[[Config], Config]
     marks: Callable[[Config], bool] = lambda config: _is_online(config)
     """Whether a config is one of this method's."""
+    trains: bool = True
+    """Else theta stays as it was drawn."""
 
 
 def _is_online(config: Config) -> bool:
@@ -159,7 +161,7 @@ def _scratch(config: Config) -> Config:
 
 
 REPRESENTATIONS: dict[str, Method] = {
-    "scratch": Method("a random network", "-", _scratch, lambda c: c.total_steps == 0),
+    "scratch": Method("a random network", "-", _scratch, lambda c: c.total_steps == 0, trains=False),
     "pretrained": Method(
         "supervised training on the base classes",
         "Javed and White 2019",
@@ -254,7 +256,7 @@ def with_method(config: Config, name: str) -> Config:
     'none'
     """
     method = representation(name)
-    if config.representation != "kcciol":
+    if config.representation != Config().representation:
         raise UserError(
             f"The config is of representation {config.representation!r} already, so it cannot become {name!r}: start "
             "from a preset."

@@ -21,6 +21,7 @@ from kcciol.engine.run_folder import RunFolder, event_writer
 from kcciol.errors import UserError, require_kind
 from kcciol.files import path_of
 from kcciol.meta.mask import get_mask
+from kcciol.meta.methods import representation
 from kcciol.meta.step import MetaStep, make_inner
 from kcciol.meta.trajectory import Sampler
 from kcciol.nets.classification import Classification
@@ -118,7 +119,7 @@ def _begin(
         event_writer()  # says at once when it is not there
     if resume and start is not None:
         raise UserError("A run that is resumed goes on where it was: leave --start out.")
-    if not config.total_steps and config.representation != "scratch":
+    if not config.total_steps and representation(config.representation).trains:
         raise UserError("All three phases have 0 steps, so there is nothing to train: give one of them some.")
     if resume:
         at = folder.reopen(config)

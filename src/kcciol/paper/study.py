@@ -29,7 +29,7 @@ from kcciol.evaluation.protocol import Scenario, Trained
 from kcciol.files import read_json, write_json
 from kcciol.learners.grid import RATES
 from kcciol.learners.model import Head
-from kcciol.meta.methods import with_method
+from kcciol.meta.methods import representation, with_method
 from kcciol.meta.phases import train
 from kcciol.nets.pixels import to_unit
 from kcciol.paper.plot import Plot
@@ -49,6 +49,11 @@ class Column:
     after: tuple[str, int] | None = None
     phase: int = 0
     """Measure the end of this phase; 0: the last."""
+
+    @property
+    def untrained(self) -> bool:
+        """Whether its network is as random as it was drawn."""
+        return not representation(self.method).trains
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def table1(column: str) -> Mapping[str, Cell]:
     means on the phases, which have no rate that could differ."""
     if column in SHARES:
         return {}
-    if column == "scratch":
+    if COLUMNS[column].untrained:
         return {"adam": cells.scratch(CLASSES), **cells.floors(CLASSES)}
     means = {"ncm": cells.closed("ncm", classes=CLASSES)} if column in BY_PHASE else {}
     return {"adam": cells.gradient_head(CLASSES), **means}
@@ -77,7 +77,7 @@ def heads(column: str) -> Mapping[str, Cell]:
     found: dict[str, Cell] = {"online-sgd": cells.gradient_head((200, 600), "sgd")}
     found |= {name: cells.closed(name, classes=CLASSES) for name in ("ncm", "gaussian")}
     found |= {name: cells.closed(name, classes=(200, 600)) for name in ("slda", "ridge")}
-    if column == "scratch":
+    if COLUMNS[column].untrained:
         found["online-adam"] = cells.gradient_head((200, 600))
         found["pixels"] = cells.closed("ncm", "pixels", classes=CLASSES)
     return found
@@ -103,7 +103,7 @@ def continual(task_classes: int, tasks: int) -> Callable[[str], Mapping[str, Cel
 
     def part(column: str) -> Mapping[str, Cell]:
         found: dict[str, Cell] = {}
-        if column == "scratch":
+        if COLUMNS[column].untrained:
             for floor in ("pixels", "head"):
                 found |= cells.variant("ncm", "ncm", floor, {}, **sizes)
         for trains in STARTS[column]:
