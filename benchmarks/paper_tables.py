@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kcciol.numbers import half_width
+from kcciol.paper.formats import PAPER
 from kcciol.paper.report.consolidation import gap
 from kcciol.paper.report.formatting import at_edge, marks_of
 from kcciol.paper.report.read import TableCell, read_table
@@ -41,7 +42,7 @@ def accuracy(cells: Cells, column: str) -> str:
     """Mean, interval and marks, the printed number in brackets."""
     cell = cells[column]
     marks = "".join(mark for mark, _ in marks_of(TableCell(cell["mean"], cell.get("ci95"), cell.get("std"), cell)))
-    paper = f" ({cells['paper: ' + column]['mean']:.1f})" if "paper: " + column in cells else ""
+    paper = f" ({cells[PAPER + column]['mean']:.1f})" if PAPER + column in cells else ""
     return f"{cell['mean']:.1f}{half_width(cell.get('ci95'))}{marks}{paper}"
 
 

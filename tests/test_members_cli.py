@@ -59,6 +59,14 @@ def test_functions_are_learned_and_measured(
     assert "of phase 2; the run has not come to the end of phase 3." in capsys.readouterr().out
 
 
+def test_a_run_of_functions_begins_in_a_folder_of_its_own(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pictures" / "cat").mkdir(parents=True)
+    assert cli.main(["train", str(file), "--quiet", "--out", str(tmp_path / "pictures")]) == 2
+    assert "is no folder of a run, as 'cat' lies in it" in capsys.readouterr().err
+
+
 def test_the_whole_help_is_where_a_mistake_says(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["train", "sine", "--nothing"])

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-from kcciol.cli.terminal import out, parse
+from kcciol.cli.terminal import out, parse, say
 from kcciol.engine.stop import with_resume_hint
 from kcciol.errors import UserError
 from kcciol.paper.formats import MEMBERS
@@ -184,6 +184,7 @@ def evaluate_members(words: Sequence[str], members: Sequence[Member]) -> int:
     other += f"-rate{options.rate:g}" if options.rate else ""  # results of other settings stand side by side
     target = options.out or options.run / f"evaluation-{path.stem}{other}.json"
     require_json(target)
+    say(f"{path.stem} of {len(members)} run{'' if len(members) == 1 else 's'} ...")
     results = (_functions if functions else _digits)(options, path)
     configs = [to_dict(one) for one in members]
     RESULT.write(target, {"members": configs, "results": results, "phase": path.stem, "record": record()})

@@ -71,11 +71,15 @@ class RunFolder:
             )
         with writable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            if other := next((e for e in sorted(self.path.iterdir()) if not _may_be_of_a_run(e)), None):
-                raise UserError(f"{self.path} is no folder of a run, as {other.name!r} lies in it: name a new one.")
+            self.require_own()
             write_json(self.record, record())
             start.save(self.checkpoint)
             write_text(self.config, to_toml(config))
+
+    def require_own(self) -> None:
+        """Refuse a folder in which there is what belongs to no run, as to somebody's pictures."""
+        if other := next((entry for entry in sorted(self.path.iterdir()) if not _may_be_of_a_run(entry)), None):
+            raise UserError(f"{self.path} is no folder of a run, as {other.name!r} lies in it: name a new one.")
 
     def reopen(self, config: Config) -> Checkpoint:
         """An existing run, to be continued with the same config; where the data lie and what computes may change."""

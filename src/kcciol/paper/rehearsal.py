@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kcciol.paper.formats import PAPER
+
 REHEARSAL = "Rehearsal, numbers mean nothing: "
 
 
@@ -16,9 +18,9 @@ def is_rehearsal(value: Mapping[str, Any]) -> bool:
 def rehearsed(table: dict[str, Any]) -> dict[str, Any]:
     """A table of a rehearsal: it says so, and has none of the paper's numbers beside it."""
     rows = {
-        row: {column: cell for column, cell in cells.items() if not column.startswith("paper: ")}
+        row: {column: cell for column, cell in cells.items() if not column.startswith(PAPER)}
         for row, cells in table["rows"].items()
     }
-    columns = [column for column in table.get("columns", []) if not column.startswith("paper: ")]
+    columns = [column for column in table.get("columns", []) if not column.startswith(PAPER)]
     about = {"title": REHEARSAL + table["title"], "columns": columns, "compared": {}}
     return table | about | {"rows": {row: cells for row, cells in rows.items() if cells}}

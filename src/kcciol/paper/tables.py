@@ -11,6 +11,7 @@ import torch
 from kcciol.evaluation.metrics import ImagesAsked, summarize
 from kcciol.files import parse_json
 from kcciol.paper.cellfile import provenance_of, trained_with
+from kcciol.paper.formats import PAPER
 from kcciol.paper.study import CHOSEN_ON
 
 Result = dict[str, Any]
@@ -35,10 +36,7 @@ def frame(
     """A table, whose columns `paper: ...` hold the paper's numbers. n: over how many runs a printed column is, where
     that is not what its caption says."""
     printed = paper()[name]
-    runs = 10 if name in ("table5", "table6") else 50
-    for row, cells in printed["rows"].items():
-        every = {c: {**cell, "n": (n or {}).get(c, runs)} for c, cell in cells.items()}
-        rows.setdefault(row, {}).update({f"paper: {c}": cell for c, cell in every.items()})
+    add_printed(rows, printed, n)
     columns = list(dict.fromkeys(c for cells in rows.values() for c in cells))
     about = {k: printed[k] for k in ("title", "axis")}
     about |= {"metric": "accuracy % on held-out images", "columns": columns}
@@ -46,11 +44,18 @@ def frame(
     return {**about, **targets(columns), "rows": rows, **column_records(found)}
 
 
+def add_printed(rows: TableRows, printed: Mapping[str, Any], n: Mapping[str, int | None] | None = None) -> None:
+    """Put the paper's numbers beside ours."""
+    for row, cells in printed["rows"].items():
+        every = {c: {**cell, "n": (n or {}).get(c, printed["runs"])} for c, cell in cells.items()}
+        rows.setdefault(row, {}).update({PAPER + c: cell for c, cell in every.items()})
+
+
 def targets(columns: list[str]) -> dict[str, Any]:
     """Which columns are the paper's method, whose printed numbers are to be reached; those of its rivals are not a
     target. `compared`: a column of ours that has no printed one of its name, and the printed one it is held against."""
     ours = [c for c in columns if c in ("kcciol", "kcciol-paper")]
-    compared = {"kcciol-paper": "kcciol"} if {"kcciol-paper", "paper: kcciol"} <= set(columns) else {}
+    compared = {"kcciol-paper": "kcciol"} if {"kcciol-paper", PAPER + "kcciol"} <= set(columns) else {}
     return {"ours": ours, "compared": compared}
 
 

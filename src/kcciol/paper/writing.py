@@ -10,7 +10,7 @@ from typing import Any
 from kcciol.errors import UserError
 from kcciol.files import read_json, write_json
 from kcciol.files.documents import Document
-from kcciol.paper.formats import FIGURE, TABLE
+from kcciol.paper.formats import FIGURE, PAPER, TABLE
 from kcciol.paper.plan import EXPERIMENTS, STUDIES, RunPlan
 from kcciol.paper.plot import Plot
 from kcciol.paper.rehearsal import is_rehearsal, rehearsed
@@ -132,7 +132,7 @@ def _read(path: Path, kind: Document) -> dict[str, Any] | None:
 def cells_in(value: Any, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     """The cells in the rows of a table, however deep, by the names on the way; not the paper's."""
     for key, part in value.items() if isinstance(value, dict) else ():
-        if isinstance(part, dict) and not str(key).startswith("paper: "):
+        if isinstance(part, dict) and not str(key).startswith(PAPER):
             if "mean" in part:
                 yield (*name, str(key)), part
             else:

@@ -105,9 +105,10 @@ def train_members(
         raise UserError(f"{out} holds {strange[0]} but no members.json, a run of another kind: choose another folder.")
     if resume and not begun:
         raise UserError(f"There is no run in {out} to resume.")
+    engine, folder = members[0].engine, RunFolder(out)
     with writable(out):
         out.mkdir(parents=True, exist_ok=True)
-    engine, folder = members[0].engine, RunFolder(out)
+        folder.require_own()
     device = pick_device(engine.device)
     with folder.locked():
         at = _begin(kind, members, folder, resume)

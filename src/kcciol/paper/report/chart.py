@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kcciol.paper.formats import PAPER
 from kcciol.paper.report.formatting import number, printed
 from kcciol.paper.report.markup import Html, el
-from kcciol.paper.report.read import PAPER, CellGrid, TableCell
+from kcciol.paper.report.read import CellGrid, TableCell
 
 WIDTH, HEIGHT = 280.0, 176.0
 LEFT, RIGHT, TOP, BOTTOM = 38.0, 14.0, 10.0, 24.0

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kcciol.numbers import half_width
+from kcciol.paper.formats import PAPER
 from kcciol.paper.report.chart import numeric, on_scales, overlay
 from kcciol.paper.report.formatting import counted, digits_of, mean_and_interval, signed
 from kcciol.paper.report.markup import Html, el, join, line, scrolling_table
-from kcciol.paper.report.read import LARGEST, METHOD, PAPER, CellGrid, ResultTable, TableCell
+from kcciol.paper.report.read import LARGEST, METHOD, CellGrid, ResultTable, TableCell
 from kcciol.paper.report.view import explained_marks
 
 CONTROL = "control"

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from kcciol.paper.formats import PAPER
 from kcciol.paper.report.formatting import duration, first_few, number, printed, signed, size, spoken
 from kcciol.paper.report.markup import Html, el, join, line, scrolling_table
-from kcciol.paper.report.read import PAPER, CellGrid, ResultTable, TableCell, records_in, verdict
+from kcciol.paper.report.read import CellGrid, ResultTable, TableCell, records_in, verdict
 from kcciol.paper.report.view import RIVAL, View, of_column, words_of
 
 FACTS = {  # what is known about a cell, in this order and words; what has no word here comes after, under its own name

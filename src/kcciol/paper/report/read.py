@@ -29,9 +29,8 @@ from typing import Any, Literal
 from kcciol.errors import UserError
 from kcciol.files import LARGEST_TEXT, parse_json, read_json
 from kcciol.files.regular import read_regular
-from kcciol.paper.formats import FIGURE, TABLE
+from kcciol.paper.formats import FIGURE, PAPER, TABLE
 
-PAPER = "paper: "
 METHOD = "kcciol"  # the column of the paper's method
 IMAGES = {".png": "image/png", ".svg": "image/svg+xml"}
 ROUNDING = 1e-9  # a mean of floats that should equal a printed number may fall short of it by so much

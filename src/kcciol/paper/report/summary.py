@@ -10,9 +10,10 @@ from typing import Any
 
 from kcciol.errors import UserError
 from kcciol.files import replacing, require_file
+from kcciol.paper.formats import PAPER
 from kcciol.paper.report.chart import by_powers, numeric, spread_out
 from kcciol.paper.report.formatting import CELL_MARKS, digits_of, marked, printed
-from kcciol.paper.report.read import METHOD, PAPER, CellGrid, Results, ResultTable
+from kcciol.paper.report.read import METHOD, CellGrid, Results, ResultTable
 from kcciol.paper.report.view import of_column
 
 PICTURES = (".png", ".svg")  # formats

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from kcciol.paper.formats import PAPER
 from kcciol.paper.report.chart import charts, numeric, on_scales
 from kcciol.paper.report.facts import box, every_number, how_measured, names, notes
 from kcciol.paper.report.formatting import counted, fixed, mean_and_interval, printed, signed, used_marks
 from kcciol.paper.report.markup import Html, el, line, scrolling_table
-from kcciol.paper.report.read import PAPER, CellGrid, ResultTable, verdict
+from kcciol.paper.report.read import CellGrid, ResultTable, verdict
 from kcciol.paper.report.view import MARKS, RIVAL, View, explained_marks, heading, tally, words_of
 
 INTERVAL = "± is the 95 % interval over the streams of all seeds"

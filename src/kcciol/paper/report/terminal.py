@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kcciol.paper.formats import PAPER
 from kcciol.paper.report.formatting import digits_of, marked, printed, used_marks
-from kcciol.paper.report.read import PAPER, CellGrid, ResultTable
+from kcciol.paper.report.read import CellGrid, ResultTable
 
 
 def lines(table: ResultTable) -> list[str]:

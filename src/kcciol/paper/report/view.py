@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kcciol.paper.formats import PAPER
 from kcciol.paper.report.formatting import counted, digits_of, marks_of
 from kcciol.paper.report.markup import Html, el, join
-from kcciol.paper.report.read import METHOD, PAPER, ResultTable, TableCell, verdict
+from kcciol.paper.report.read import METHOD, ResultTable, TableCell, verdict
 
 MARKS: dict[str, str] = {"reached": "✓", "within": "≈", "missed": "✗"}
 RIVAL = "one of its rivals, made again: no number to reach"

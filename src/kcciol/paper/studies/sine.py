@@ -26,7 +26,7 @@ from kcciol.paper.sine.pretrain import pretrain
 from kcciol.paper.sine.settings import RegressionConfig, SineConfig, WidthConfig
 from kcciol.paper.sine.train import load_sine, train_sine
 from kcciol.paper.study import Workspace, run_of
-from kcciol.paper.tables import paper, targets
+from kcciol.paper.tables import add_printed, paper, targets
 from kcciol.serialization import to_dict
 
 OWN = regression_preset("sine")
@@ -258,8 +258,7 @@ def tables(workspace: Workspace, seeds: Sequence[int]) -> dict[str, Any]:
     for column, results in found.items():
         for n in results[0]["functions"]:
             rows.setdefault(n, {})[column] = pooled(results, n)
-    for row, cells in printed["rows"].items():
-        rows.setdefault(row, {}).update({f"paper: {c}": {**cell, "n": 50} for c, cell in cells.items()})
+    add_printed(rows, printed)
     columns = list(dict.fromkeys(c for cells in rows.values() for c in cells))
     about = {"title": printed["title"], "axis": printed["axis"], "metric": "mean squared error", "columns": columns}
     about |= targets(columns)
