@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,24 @@ def test_quickstart_cut_short(tmp_path: Path) -> None:
             "classes": of_result(result["classes"], train=15),
         }
     pin("quickstart", "cut short", found, WITHIN)
+
+
+TABLE = """
+5   26.2 ± 4.0  94.2 ± 2.3  95.0 ± 2.1  95.0 ± 2.2
+10  13.3 ± 1.8  90.2 ± 1.6  89.9 ± 2.1  91.4 ± 1.7
+20  9.3 ± 1.9   86.2 ± 1.5  87.0 ± 1.8  87.0 ± 1.5
+50  10.3 ± 1.3  79.1 ± 0.9  80.8 ± 0.8  81.3 ± 0.9
+"""
+
+
+def test_the_table_is_the_same_to_the_digit() -> None:
+    columns = json.loads((RESULTS / "quickstart.json").read_text(encoding="utf-8"))["columns"]
+    assert list(columns) == ["scratch", "phase 1", "phase 2", "phase 3"]
+    for line in TABLE.strip().splitlines():
+        n, *cells = re.split("  +", line)
+        found = [column[n]["test"] for column in columns.values()]
+        assert cells == [f"{cell['mean']:.1f} ± {cell['ci95']:.1f}" for cell in found]
+    assert all(set(column) == {"5", "10", "20", "50"} for column in columns.values())
 
 
 def test_the_numbers_that_are_kept_are_of_the_preset() -> None:

@@ -17,7 +17,7 @@ from tests.pins.pinned import FOLDER, WRITES
 
 RESULTS = Path(__file__).parents[2] / "results"
 COMMITTED = FOLDER / "results.json"
-LOGS = {"cuda-tests.json"}  # how tests went on a GPU: a record of the newest run, written over by each
+LOGS = {"cuda-tests.json", "quickstart.json"}  # each run writes them anew; test_quickstart.py holds the table of one
 
 
 def numbers(value: Any) -> Iterator[str]:
