@@ -509,3 +509,14 @@ def test_a_name_that_no_file_can_have_is_refused() -> None:
         OnlineLearner.load("x" * 5000)
     with pytest.raises(UserError, match="cannot be written"):
         learner.save("x" * 5000)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("hal", "task.label"), ("hal", "task.mean"), ("merlin", "prior.mean")])
+def test_what_grows_has_a_number_of_rows(kind: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    OnlineLearner(kind, 3).learn_many(torch.eye(3), list("abc")).save(path)
+    header, tensors = read_tensors(path, FORMAT)
+    for shape in ((1,), ()):
+        write_tensors(path, FORMAT, header, tensors | {name: tensors[name].new_zeros(shape)})
+        with pytest.raises(UserError, match="does not fit"):
+            OnlineLearner.load(path)

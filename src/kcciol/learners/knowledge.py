@@ -216,7 +216,8 @@ class Knowledge:
     def _unused(self, name: str, saved: Tensor) -> Tensor:
         """The inverse of `_used` for one tensor: with room for what is to come."""
         if name in self.growing:  # how many there are is the saved learner's affair
-            self._require_alike(name, saved, (self.copies, *saved.shape[1:2], *self.state[name].shape[2:]))
+            count = saved.shape[1] if saved.ndim > 1 else 0
+            self._require_alike(name, saved, (self.copies, count, *self.state[name].shape[2:]))
             return saved.clone()
         whole = torch.zeros_like(self.state[name])
         part = whole[:, : saved.shape[1]] if saved.ndim > 1 and whole.ndim > 1 else whole
