@@ -54,6 +54,29 @@ def test_a_run_begins_in_a_folder_of_its_own(run: Path, tmp_path: Path, capsys: 
     for empty in ("", "."):
         assert main([*words, empty]) == 2
         assert "--out is empty" in capsys.readouterr().err
+    for runs in (run.parent, run.parent.parent):
+        assert main([*words, str(runs)]) == 2
+        assert "is no folder of a run" in capsys.readouterr().err
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "train.log").write_text("begun")
+    assert main([*words, str(tmp_path / "logs")]) == 0
+
+
+def test_a_run_goes_on_in_the_folder_that_one_is_in(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "plots").mkdir()
+    (tmp_path / "run" / "phase3.safetensors").unlink()
+    monkeypatch.chdir(tmp_path / "run")
+    assert main(["train", ".", "--resume", "--quiet"]) == 0
+    assert (tmp_path / "run" / "phase3.safetensors").exists()
+
+
+def test_a_path_that_is_no_text_is_no_setting(tiny: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tiny.toml").write_text(to_toml(tiny))
+    words = ["train", str(tmp_path / "tiny.toml"), "--quiet", "--out", str(tmp_path / "run"), "--data.root", "a\udce9b"]
+    assert main(words) == 2
+    assert "holds bytes that are no text" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "config.toml").exists()
 
 
 def test_what_a_run_says_at_its_end_can_be_done(

@@ -85,7 +85,10 @@ def to_toml(config: Any) -> str:
 
 def _toml(value: Any) -> str:
     """A value as TOML writes it: as JSON does, but that no character is two."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise UserError(f"{quoted(value)} holds bytes that are no text, so no config can name it: rename it.")
+    return text
 
 
 def read_toml(path: Path) -> dict[str, Any]:

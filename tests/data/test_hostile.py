@@ -10,6 +10,7 @@ import socket
 import sys
 import tarfile
 import threading
+import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from PIL import Image
 
 from kcciol.config import DataConfig
 from kcciol.data import cifar100, load, mnist, omniglot, pickles
-from kcciol.data.images import read_image
+from kcciol.data.images import Room, read_image
 from kcciol.data.omniglot import OmniglotHalf
 from kcciol.data.pickles import read_pickle
 from kcciol.errors import UserError
@@ -205,6 +206,44 @@ def test_an_image_of_pillow_is_judged_as_a_file_is() -> None:
         read_image(Image.new("F", (2, 2)), "L")
     with refused("The image does not decode as an image (13000 x 13000 pixels are more than 50000000"):
         read_image(Image.new("1", (13_000, 13_000)), "L")
+
+
+def test_what_is_decoded_at_once_is_bounded_and_served_in_order() -> None:
+    room, entered, leave = Room(), list[str](), threading.Event()
+
+    def use(name: str, pixels: int) -> None:
+        with room.of(pixels, most=10):
+            entered.append(name)
+            leave.wait(10)
+
+    threads = []
+    for name, pixels in (("first", 8), ("large", 9), ("small", 1), ("larger than all may be", 99)):
+        threads.append(threading.Thread(target=use, args=(name, pixels)))
+        threads[-1].start()
+        while not entered or room.waiting < len(threads) - 1:
+            time.sleep(0.001)
+    assert entered == ["first"]  # there would be room for the small one, but another came before
+    leave.set()
+    for thread in threads:
+        thread.join(10)
+    assert entered == ["first", "large", "small", "larger than all may be"]
+
+
+def test_who_is_interrupted_while_waiting_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(room.changed, "wait_for", interrupted)
+        with pytest.raises(KeyboardInterrupt), room.of(5, most=10):
+            pass
+    done = []
+    for pixels in (10, 99, 10):
+        with room.of(pixels, most=10):
+            done.append(pixels)
+    assert done == [10, 99, 10]
 
 
 # --- packed files -----------------------------------------------------------------------------------------------------

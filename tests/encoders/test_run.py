@@ -58,3 +58,22 @@ def test_arrays_of_any_layout_are_images_and_others_are_refused() -> None:
     for wrong in others:
         with pytest.raises(UserError, match="must be bytes from 0 to 255"):
             encoder.features(wrong)
+    pixels = torch.from_numpy(images)
+    masked = np.ma.array(images, mask=images > 200)
+    others = [pixels.to_sparse(), pixels[0, 0].to_sparse_csr(), torch.empty_like(pixels, device="meta"), masked]
+    for wrong in others:
+        with pytest.raises(UserError, match="must be whole"):
+            encoder.features(wrong)
+
+
+def test_how_many_examples_may_be_a_number_of_numpy() -> None:
+    config = tiny(base=6, held_out=0, novel=4, samples=4)
+    data = load(config.data)
+    encoder = Representation.untrained(config, data.base)
+    counts: Any = np.int64(2), np.int32(1)
+    one, other = encoder.split_features(data.novel, 2, 1), encoder.split_features(data.novel, *counts)
+    assert torch.equal(one.train, other.train)
+    wrong: Any
+    for wrong in (0, True, 1.0, "1"):
+        with pytest.raises(UserError, match="There must be 1 or more images"):
+            encoder.split_features(data.novel, wrong, 1)

@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.files.tensors import read_tensors, sealed, unsealed, write_tensors
@@ -24,11 +25,13 @@ from kcciol.learner import OnlineLearner, inputs
 from kcciol.learner.inputs import LONGEST
 from kcciol.learner.saving import FORMAT
 from kcciol.learners import LEARNERS
+from kcciol.learners.base import Labels
 from kcciol.learners.er import ER
 from kcciol.learners.knowledge import KIND
 from kcciol.learners.model import Head
-from kcciol.learners.ncm import NCMSettings
+from kcciol.learners.ncm import NCM, NCMSettings
 from kcciol.learners.online import BLOCK
+from kcciol.learners.statistics import COUNT
 from tests.learners.battery import make, sensible
 
 NAMES = [name for name in LEARNERS if sensible(name, "head")]
@@ -475,6 +478,44 @@ def test_a_file_says_what_examples_could_have_taught(kind: str, name: str, value
     write_tensors(path, FORMAT, header, tensors)
     with pytest.raises(UserError, match=name):
         OnlineLearner.load(path)
+
+
+class Weighed(NCM):
+    """Examples that count as half."""
+
+    counts_examples = False
+
+    def _learn_class(self, x: Tensor, y: Labels) -> None:
+        super()._learn_class(x, y)
+        self.rows[COUNT][0, int(y[0])] *= 0.5
+
+
+def test_a_method_that_weighs_examples_may_have_counts_that_are_not_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("kcciol.learner", "kcciol.learner.saving"):
+        monkeypatch.setattr(f"{place}.learner_type", {"weighed": Weighed}.__getitem__)
+    learner = OnlineLearner("weighed", 3).learn_one([0, 1, 2], "a").learn_one([0, 1, 2], "a")
+    learner.save(tmp_path / "a")
+    assert OnlineLearner.load(tmp_path / "a").scores_one([1, 1, 1]) == learner.scores_one([1, 1, 1])
+    learner.learner.rows[COUNT][0, 0] = 0
+    with pytest.raises(UserError, match="no number of examples"):
+        learner.save(tmp_path / "a")
+
+
+@pytest.mark.parametrize("label", ["," * 990, '[{"\\", ' * 100, 'a\\" ,[{' * 100])
+def test_labels_may_hold_what_lists_are_written_with(label: str, tmp_path: Path) -> None:
+    learner = OnlineLearner("ncm", 1)
+    for number in range(1200):  # of commas alone there are more than a file may hold values
+        learner.learn_one([float(number)], f"{number}{label}")
+    learner.save(tmp_path / "a")
+    assert OnlineLearner.load(tmp_path / "a").classes_ == learner.classes_
+
+
+def test_a_file_of_more_names_than_can_be_read_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="names and settings, and 1,048,576 are the most"):
+        write_tensors(tmp_path / "a", FORMAT, {"classes": [0] * (2**20 + 1)}, {})
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_holds_what_a_learner_has_and_nothing_else(tmp_path: Path) -> None:

@@ -267,6 +267,20 @@ def test_a_copy_goes_on_by_itself(name: str, duplicate: Callable[[OnlineLearner]
     assert one.scores_one(torch.ones(WIDTH)) == two.scores_one(torch.ones(WIDTH))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_copy_made_in_inference_mode_learns_outside_of_it(name: str) -> None:
+    one = make(name)
+    for x, label in stream(0, 12):
+        one.learn_one(x, label)
+    written = pickle.dumps(one)
+    with torch.inference_mode():
+        copies = [copy.deepcopy(one), pickle.loads(written)]
+    one.learn_one(torch.ones(WIDTH), "new")
+    for two in copies:
+        two.learn_one(torch.ones(WIDTH), "new")
+        assert two.scores_one(torch.ones(WIDTH)) == one.scores_one(torch.ones(WIDTH))
+
+
 def test_a_label_is_known_before_it_is_answered() -> None:
     learner = make("ncm").learn_one(torch.zeros(WIDTH), 0)
 

@@ -149,9 +149,9 @@ def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
         measure.require_fit(scenario, name, fixed)
     about: dict[str, Any] = {"representation": f"{path.parent.name}/{path.name}"}
     about |= {"untrained": options.untrained, "split": options.split, "identity": representation.identity}
-    about |= {"evaluation": to_dict(config)}
+    about |= {"evaluation": to_dict(config), "trains": options.trains, "fixed": fixed}
     unfinished = target.with_name(f"{target.stem}-unfinished.json")  # so that an older result stays until then
-    results = _measured_before(unfinished, about)
+    results = _measured_before(unfinished, about, names)
     if results:
         say(f"Of an earlier call {len(results)} of {len(names)} are in {unfinished}: {', '.join(results)}.")
     try:
@@ -162,14 +162,15 @@ def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
             say(f"{shown} ...")
             tell = functools.partial(_say, shown)
             results[name] = measure.measure_learner(scenario, name, config, fixed, progress=tell)
-            whole = {**about, "learners": results}
-            RESULT.write(target if len(results) == len(names) else unfinished, with_record(whole, representation))
+            if len(results) < len(names):
+                RESULT.write(unfinished, with_record({**about, "learners": results}, representation))
     except BaseException:
         if results and unfinished.exists():
             say(f"What was measured so far is in {unfinished}.")
         raise
-    if len(names) > 1:
-        unfinished.unlink(missing_ok=True)
+    results = {name: results[name] for name in names}
+    RESULT.write(target, with_record({**about, "learners": results}, representation))
+    unfinished.unlink(missing_ok=True)
     out.print(_learner_table(results, sorted(config.classes)))
     chosen = any(result["choice"]["scores"] for result in results.values())
     out.print(
@@ -184,13 +185,14 @@ def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
     return 0
 
 
-def _measured_before(unfinished: Path, about: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What a call that was cut measured of the same representation in the same way."""
+def _measured_before(unfinished: Path, about: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What a call that was cut measured of these learners, on the same representation in the same way."""
     from kcciol.evaluation.results import RESULT
 
     try:
         found = RESULT.read(unfinished)
-        return dict(found["learners"]) if all(found[key] == value for key, value in about.items()) else {}
+        alike = all(found[key] == value for key, value in about.items())
+        return {name: found["learners"][name] for name in names if name in found["learners"]} if alike else {}
     except (UserError, KeyError, TypeError):
         return {}
 

@@ -76,7 +76,7 @@ def train(words: Sequence[str]) -> int:
     options = parse(TrainOptions, f"train {words[0]}", words, start, f"Data sets: {', '.join(DATASETS)}.")
     representations.check_label(options.config)
     path = options.out
-    if path == Path():
+    if path == Path() and not options.resume:
         raise UserError("--out is empty, or this folder itself: name a folder for the run.")
     if path == RunOptions.out:
         name = Path(options.preset).stem + (f"-{method}" if method not in (None, before) else "")

@@ -109,34 +109,54 @@ def read_image(
     try:
         with nullcontext(source) if isinstance(source, Image.Image) else _opened(data) as image:
             _require_few(image, most)
-            with _room_for(image.width * image.height, most):
+            with _room.of(image.width * image.height, most):
                 image.load()
                 return _pixels(image, mode, size)
     except Image.DecompressionBombError:  # which Pillow raises before it tells the size
-        raise UserError(_undecodable(label, ValueError(f"it has more than {MOST_PIXELS} pixels"))) from None
+        raise UserError(_undecodable(label, ValueError(f"it has more than {most} pixels"))) from None
     except MemoryError:
         raise
     except Exception as error:  # Pillow's plugins raise what they like: OSError, SyntaxError, struct.error, ...
         raise UserError(_undecodable(label, error)) from None
 
 
-_decoding = threading.Condition()
-_pixels_now = [0]  # that all threads are decoding
+class Room:
+    """What all threads decode at once is bounded: decoded, an image takes many times its file. First come, first
+    served: else small ones would keep a large one waiting."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self._pixels = 0  # that are being decoded
+        self._in_line: list[object] = []  # in the order in which they came
+
+    @property
+    def waiting(self) -> int:
+        """How many threads wait for room."""
+        return len(self._in_line)
+
+    @contextmanager
+    def of(self, pixels: int, most: int) -> Iterator[None]:
+        """Wait until these pixels and all others are `most` together, or there are no others."""
+        me = object()
+        with self.changed:
+            self._in_line.append(me)
+            try:
+                self.changed.wait_for(
+                    lambda: self._in_line[0] is me and (not self._pixels or self._pixels + pixels <= most)
+                )
+            finally:  # one who is interrupted does not keep the others waiting
+                self._in_line.remove(me)
+                self.changed.notify_all()
+            self._pixels += pixels
+        try:
+            yield
+        finally:
+            with self.changed:
+                self._pixels -= pixels
+                self.changed.notify_all()
 
 
-@contextmanager
-def _room_for(pixels: int, most: int) -> Iterator[None]:
-    """Wait until all that is decoded at once is no more than what one image may be: decoded, it takes many times its
-    file."""
-    with _decoding:
-        _decoding.wait_for(lambda: not _pixels_now[0] or _pixels_now[0] + pixels <= most)
-        _pixels_now[0] += pixels
-    try:
-        yield
-    finally:
-        with _decoding:
-            _pixels_now[0] -= pixels
-            _decoding.notify_all()
+_room = Room()
 
 
 def _opened(data: bytes) -> Image.Image:

@@ -63,10 +63,13 @@ class Representation:
             )
         if images.dtype not in (torch.uint8, np.uint8):
             raise UserError(f"Images must be bytes from 0 to 255 (uint8), not {images.dtype}: convert them.")
-        if np.ma.is_masked(images) or (isinstance(images, Tensor) and (images.is_meta or images.is_sparse)):
+        if np.ma.is_masked(images) or (
+            isinstance(images, Tensor) and (images.is_meta or images.layout != torch.strided)
+        ):
             raise UserError("Images must be whole: masked and sparse ones, and tensors that hold nothing, are refused.")
         if isinstance(images, np.ndarray):
-            images = torch.from_numpy(np.array(images))  # a copy: torch takes no flipped arrays, nor Pillow's
+            flipped = any(step < 0 for step in images.strides)  # which torch does not take, nor what is read-only
+            images = torch.from_numpy(images.copy() if flipped or not images.flags.writeable else images)
         shape = tuple(images.shape[-3:])
         if shape != self.problem.encoder.image_shape:
             raise UserError(
@@ -97,7 +100,7 @@ class Representation:
         the others that each class has."""
         require_kind(data, ClassSet, "data", "data.novel")
         for count in (train_samples, test_samples):
-            if not isinstance(count, int) or count < 1:
+            if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < 1:
                 raise UserError(f"There must be 1 or more images to learn from and to hold out, not {quoted(count)}.")
         data.require(train_samples + test_samples, "evaluation (evaluation.train_samples + evaluation.test_samples)")
         count = int(data.counts.min()) if every and len(data) else train_samples + test_samples

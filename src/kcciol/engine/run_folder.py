@@ -69,16 +69,18 @@ class RunFolder:
             raise Unusable(
                 f"{self.path} holds files of a run, but no config.toml: resume it, or choose another folder."
             )
+        text = to_toml(config)
         with writable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self.require_own()
             write_json(self.record, record())
             start.save(self.checkpoint)
-            write_text(self.config, to_toml(config))
+            write_text(self.config, text)
 
     def require_own(self) -> None:
-        """Refuse a folder in which there is what belongs to no run, as to somebody's pictures."""
-        if other := next((entry for entry in sorted(self.path.iterdir()) if not _may_be_of_a_run(entry)), None):
+        """Refuse to begin a run among somebody's pictures or other runs. Plain files, as of a log, may be there."""
+        folders = (entry for entry in sorted(self.path.iterdir()) if entry.is_dir() and entry.name[0] != ".")
+        if other := next(folders, None):
             raise UserError(f"{self.path} is no folder of a run, as {other.name!r} lies in it: name a new one.")
 
     def reopen(self, config: Config) -> Checkpoint:
@@ -239,8 +241,3 @@ def _parsed(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) and all(type(value.get(key)) is int for key in ("phase", "step")) else None
-
-
-def _may_be_of_a_run(entry: Path) -> bool:
-    """Whether something may lie in a folder in which a run begins, as when an earlier one was cut at its beginning."""
-    return entry.name.startswith(".") or (entry.is_file() and entry.suffix in (".json", ".safetensors", ".jsonl"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,8 +62,10 @@ def add_nothing(header: Header, tensors: Tensors) -> tuple[Header, Tensors]:
 def write_tensors(path: Path, form: Format, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Tensors and what belongs to them as one file."""
     text = json.dumps({"kind": form.kind, "version": form.version, **header})
-    if len(text) > LARGEST_HEADER // 2 or values_in(text.encode()) > MOST_VALUES // 2:
+    if len(text) > LARGEST_HEADER // 2:
         raise UserError(f"The names in {path} are {len(text):,} letters in all, which is too much: use shorter ones.")
+    if (values := values_in(text.encode())) > MOST_VALUES // 2:
+        raise UserError(f"{path} would hold {values:,} names and settings, and {MOST_VALUES // 2:,} are the most.")
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     data = serialize(whole, sealed(text, whole))
     with replacing(path) as part:  # into this very file, which is locked: `save_file` would put another in its place
@@ -79,10 +82,10 @@ def read_tensors(path: Path, form: Format) -> tuple[Header, Tensors]:
             raise form.error(f"The file {path} is not a saved {form.kind}.")
         if size > LARGEST_HEADER:
             raise ValueError("its header is too long")
-        if values_in(data[8 : 8 + size]) > MOST_VALUES:
-            raise ValueError("its header holds too much")
+        _require_few(data[8 : 8 + size])
         tensors: Tensors = deserialize(data)
         text, found_sum = unsealed(parse_json(data[8 : 8 + size].decode()).get("__metadata__") or {}, form.entry)
+        _require_few((text or "").encode())
         header = None if text is None else parse_json(text)
         named = isinstance(header, dict) and "kind" in header
         found = _identified(header, form)
@@ -110,9 +113,19 @@ def read_tensors(path: Path, form: Format) -> tuple[Header, Tensors]:
     return header, tensors
 
 
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+
+
+def _require_few(text: bytes) -> None:
+    """Refuse, before memory is taken, what would take many times its bytes."""
+    if (values := values_in(text)) > MOST_VALUES:
+        raise ValueError(f"its header holds {values:,} values")
+
+
 def values_in(text: bytes) -> int:
-    """How many values a text of JSON may hold."""
-    return sum(map(text.count, (b",", b"[", b"{")))
+    """How many values a text of JSON holds, at most."""
+    outside = _STRING.sub(b"", text)
+    return sum(map(outside.count, (b",", b"[", b"{")))
 
 
 def _identified(header: Any, form: Format) -> tuple[Any, Any, Header] | None:

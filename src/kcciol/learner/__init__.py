@@ -189,7 +189,8 @@ class OnlineLearner:
             return copy.deepcopy({n: v for n, v in vars(self).items() if n not in ("_turn", "_known")})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _turn=threading.RLock(), _known=None)
+        with torch.inference_mode(False):  # a copy that was made in that mode could not learn outside of it
+            vars(self).update(copy.deepcopy(state), _turn=threading.RLock(), _known=None)
 
     def _answers(self, examples: Tensor) -> list[Hashable]:
         answers = self._ask(lambda known: known.answers(examples))

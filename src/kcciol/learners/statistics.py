@@ -24,6 +24,9 @@ WAIT = 64  # vectors of a scatter that go into its sum together
 class ClassMeans(Learner):
     """Counts and means of B copies, in float64 so that the order of examples does not show."""
 
+    counts_examples: ClassVar[bool] = True
+    """The counts are whole numbers of examples; not so in a method that weighs them."""
+
     def _setup(self) -> None:
         super()._setup()
         if not isinstance(self.model, Head):
@@ -73,8 +76,10 @@ class ClassMeans(Learner):
     def require_sound(self) -> None:
         super().require_sound()
         count, total = (self.class_rows()[name] for name in (COUNT, MEAN))
-        whole = (count == count.round()) & (count >= self._seen_mask().double()) & (count <= self.steps)
-        if not bool(whole.all()):
+        good = torch.where(self._seen_mask(), count > 0, count == 0)
+        if self.counts_examples:
+            good &= (count == count.round()) & (count <= self.steps)
+        if not bool(good.all()):
             raise UserError(f"{COUNT} holds what is no number of examples.")
         if not bool(total.square().sum(-1).isfinite().all()):
             raise UserError(f"{MEAN} holds numbers that no examples add up to.")

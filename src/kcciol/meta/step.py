@@ -53,10 +53,8 @@ class MetaStep:
     ) -> None:
         """Theta is changed in place; mask is needed when the phase has a lambda."""
         self.problem, self.config, self.phase, self.number = problem, config, phase, number
-        self.mean, self.own = (
-            ranks.mean,
-            ranks.slice_of(config.trajectory.count),
-        )  # which trajectories of a step are ours
+        self.mean = ranks.mean
+        self.own = ranks.slice_of(config.trajectory.count)  # which trajectories of a step are ours
         device = Theta.device
         self.Theta, self.adam, self.mask = Theta, optim.Adam.new(Theta), mask
         self.precision = encoder_dtype(config.engine.precision, device)

@@ -108,7 +108,8 @@ def train_members(
     engine, folder = members[0].engine, RunFolder(out)
     with writable(out):
         out.mkdir(parents=True, exist_ok=True)
-        folder.require_own()
+        if not begun:
+            folder.require_own()
     device = pick_device(engine.device)
     with folder.locked():
         at = _begin(kind, members, folder, resume)

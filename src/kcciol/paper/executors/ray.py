@@ -2,7 +2,7 @@
 
 Each task runs the same command that a process here would run, on whichever machine has room, and sends back the cells
 that it made; representations stay where they were trained, in a temporary folder or the one KCCIOL_TASK_RUNS names.
-The data must lie in the same folder on every machine.
+The data must lie in the same folder on every machine as here.
 """
 
 from __future__ import annotations
