@@ -28,6 +28,8 @@ class Options:
     """The file to write."""
     tests: Path = Path("tests")
     """Where the tests lie."""
+    processes: int = 1
+    """How many processes share the GPU."""
 
 
 def main(options: Options) -> int:
@@ -38,7 +40,9 @@ def main(options: Options) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tests.xml"
-        code = pytest.main(["-q", "-m", "cuda", "-p", "no:cacheprovider", f"--junit-xml={path}", str(options.tests)])
+        words = ["-q", "-m", "cuda", "-p", "no:cacheprovider", f"--junit-xml={path}", str(options.tests)]
+        words += ["--numprocesses", str(options.processes)] if options.processes > 1 else []
+        code = pytest.main(words)
         found = outcomes(path)
     seconds = time.monotonic() - began
     write_json(options.out, {**found, "seconds": seconds, "record": record()})
