@@ -1,6 +1,7 @@
 """Shared by all tests."""
 
 import os
+import signal
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does, before torch starts its threads
 
@@ -15,6 +16,11 @@ from kcciol.serialization import from_dict
 
 settings.register_profile("any machine", deadline=None)  # a busy machine is no failure
 settings.load_profile("any machine")
+
+# What nohup or a shell's "&" had ignored, commands started by tests would ignore as well; they are to obey.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 TINY = {
     "data": {"name": "glyphs", "size": 16, "base_classes": 12, "novel_classes": 8, "samples": 8, "train_samples": 6},

@@ -24,14 +24,17 @@ from tests.learners.battery import STREAMS, examples, feed, kinds, make, model_o
 
 pytestmark = pytest.mark.cuda
 every = pytest.mark.parametrize(("name", "kind"), kinds())
+exactly = pytest.mark.usefixtures("exact")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def exact() -> Iterator[None]:
+    """Products of float32 numbers, where a test computes by itself; streams choose their own precision."""
     with precision("float32", torch.device("cuda")):
         yield
 
 
+@exactly
 @every
 def test_a_gpu_answers_as_a_cpu_does(name: str, kind: str) -> None:
     x, y = examples(model_of(kind), 30)
@@ -48,6 +51,7 @@ def test_a_gpu_answers_as_a_cpu_does(name: str, kind: str) -> None:
         torch.testing.assert_close(one, two, rtol=2e-2, atol=2e-2)
 
 
+@exactly
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize(("inputs", "images"), [(1, 1), (3, 4)])
 def test_kernels_convolve_as_the_definition_does(fast: bool, inputs: int, images: int) -> None:
@@ -79,6 +83,7 @@ def test_kernels_convolve_as_the_definition_does(fast: bool, inputs: int, images
             torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3 * float(two.detach().abs().max()))
 
 
+@exactly
 @pytest.mark.parametrize("fast", [False, True])
 def test_gradients_of_single_images_are_those_of_a_cpu(fast: bool) -> None:
     model = model_of("network")
@@ -96,6 +101,7 @@ def test_gradients_of_single_images_are_those_of_a_cpu(fast: bool) -> None:
     assert float((one - two).norm() / one.norm()) < (2e-2 if fast else 1e-4)
 
 
+@exactly
 def test_the_inputs_of_convolutions_are_last_in_memory() -> None:
     learner = make("online", model_of("network"), device="cuda")
     weight = learner.state["parameters.conv2.weight"]
@@ -103,6 +109,7 @@ def test_the_inputs_of_convolutions_are_last_in_memory() -> None:
     assert not weight.is_contiguous()
 
 
+@exactly
 @every
 def test_restored_on_a_gpu_it_ends_in_the_same_bits(name: str, kind: str) -> None:
     x, y = examples(model_of(kind), 24)
@@ -133,6 +140,7 @@ def test_streams_are_learned_and_settings_chosen_on_a_gpu(name: str, trains: Any
     assert result["classes"]["6"]["n"] == 3
 
 
+@exactly
 @pytest.mark.parametrize("name", REPRESENTATIONS)
 def test_every_representation_trains_as_a_graph(name: str, tmp_path: Any) -> None:
     config = tiny_method(name, channels=16, steps=6)

@@ -31,9 +31,10 @@ from kcciol.nets.classification import Classification
 from kcciol.serialization import to_toml
 
 pytestmark = pytest.mark.cuda
+like_training = pytest.mark.usefixtures("as_trained")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def as_trained() -> Iterator[None]:
     """Steps that are taken here and not by `train`: with convolutions that are the same from run to run."""
     with precision("bf16", torch.device("cuda")):
@@ -44,6 +45,7 @@ def distance(a: Tensor, b: Tensor) -> float:
     return float((a.double().cpu() - b.double().cpu()).norm() / b.double().norm())
 
 
+@like_training
 @pytest.mark.parametrize(("t", "k", "c"), [(1, 10, 963), (2, 25, 963), (3, 7, 50), (1, 1, 3)])
 def test_scans(t: int, k: int, c: int) -> None:
     torch.manual_seed(0)
@@ -61,6 +63,7 @@ def test_scans(t: int, k: int, c: int) -> None:
             assert distance(fast, plain) < 1e-5
 
 
+@like_training
 @pytest.mark.parametrize(("gamma", "clamp"), [(0.0, 0.0), (1e-2, 5.0)])
 def test_adam(gamma: float, clamp: float) -> None:
     torch.manual_seed(0)
@@ -102,6 +105,7 @@ def gpu_config(config: Config, graph: bool = True, precision: Any = "bf16") -> C
     return dataclasses.replace(config, engine=engine, **phases)  # type: ignore[arg-type]
 
 
+@like_training
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_graph_does_what_eager_steps_do(tiny: Config, tiny_data: Splits, number: int) -> None:
     results = []
@@ -137,6 +141,7 @@ phases.train(c, data.load(c.data).base, sys.argv[2], quiet=True)
 """
 
 
+@like_training
 def test_killed_and_resumed_on_the_gpu(tiny: Config, tiny_data: Splits, tmp_path: Path) -> None:
     config = gpu_config(tiny)
     train(config, tiny_data.base, tmp_path / "whole", quiet=True)
@@ -152,6 +157,7 @@ def test_killed_and_resumed_on_the_gpu(tiny: Config, tiny_data: Splits, tmp_path
         assert all(torch.equal(one[key], two[key]) for key in one)
 
 
+@like_training
 @pytest.mark.parametrize(("steps", "at"), [(2, 1), (260, 249), (260, 259)])
 def test_capturing_near_the_end_of_a_table(tiny: Config, tiny_data: Splits, steps: int, at: int) -> None:
     """The trial runs before a capture must not run off the end of a block or a phase."""
