@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,39 +90,23 @@ def of_stream(result: dict[str, Any], asked: int) -> dict[str, Any]:
     return {"classes": rows, "learned": learned, "summary": {"right": summary}, "bytes": result["bytes"]}
 
 
+def on_cpu(name: str, out: Path, given: Sequence[str] | None = None) -> list[str | Path]:
+    """A learner with all of its settings, or with those that are given, on a CPU; and where its results go."""
+    settings = words(SETTINGS[name]) if given is None else given
+    return ["--learner", name, "--device", "cpu", "--out", out, *(["--set", *settings] if settings else [])]
+
+
 @pytest.mark.parametrize("name", [name for name in SETTINGS if name != "podnet"])
 def test_heads_on_the_command_line(name: str, small_run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    given: tuple[str | Path, ...] = (
-        "--learner",
-        name,
-        "--set",
-        *words(SETTINGS[name]),
-        "--device",
-        "cpu",
-        "--out",
-        out,
-    )
-    command("evaluate", small_run, *STREAM, *given)
+    command("evaluate", small_run, *STREAM, *on_cpu(name, out))
     pin("heads", name, of_stream(learner_results(out)[name], asked=5))
 
 
 @pytest.mark.parametrize("name", learner_names("all"))
 def test_whole_networks_on_the_command_line(name: str, small_run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    given: tuple[str | Path, ...] = (
-        "--learner",
-        name,
-        "--trains",
-        "all",
-        "--set",
-        *words(SETTINGS[name]),
-        "--device",
-        "cpu",
-        "--out",
-        out,
-    )
-    command("evaluate", small_run, *FEW, *given)
+    command("evaluate", small_run, *FEW, "--trains", "all", *on_cpu(name, out))
     pin("networks", name, of_stream(learner_results(out)[name], asked=5))
 
 
@@ -139,17 +124,7 @@ PROTOCOLS: dict[str, tuple[str, tuple[str, ...]]] = {
 def test_other_streams_on_the_command_line(case: str, small_run: Path, tmp_path: Path) -> None:
     name, more = PROTOCOLS[case]
     out = tmp_path / "out.json"
-    given: tuple[str | Path, ...] = (
-        "--learner",
-        name,
-        "--set",
-        *words(SETTINGS[name]),
-        "--device",
-        "cpu",
-        "--out",
-        out,
-    )
-    command("evaluate", small_run, *STREAM, *more, *given)
+    command("evaluate", small_run, *STREAM, *more, *on_cpu(name, out))
     pin("streams", case, of_stream(learner_results(out)[name], asked=5))
 
 
@@ -161,16 +136,7 @@ def test_settings_that_are_chosen(name: str, small_run: Path, tmp_path: Path) ->
         free = ("alpha", "weighting")
         fixed = words({key: value for key, value in SETTINGS["der"].items() if key not in free})
     out = tmp_path / "out.json"
-    given: tuple[str | Path, ...] = (
-        "--learner",
-        name,
-        "--device",
-        "cpu",
-        "--out",
-        out,
-        *(("--set", *fixed) if fixed else ()),
-    )
-    command("evaluate", small_run, *STREAM, *given)
+    command("evaluate", small_run, *STREAM, *on_cpu(name, out, fixed))
     result = learner_results(out)[name]
     choice = result["choice"]
     images = choice["classes"] * choice["trajectories"] * 5
