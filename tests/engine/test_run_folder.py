@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from kcciol.config import Config
 from kcciol.data.classset import Splits
 from kcciol.engine import checkpoint
 from kcciol.engine.run_folder import RunFolder
+from kcciol.errors import UserError
 from kcciol.meta.phases import train
 from kcciol.serialization import to_toml
 
@@ -67,7 +70,8 @@ def test_what_is_damaged_is_refused_and_moved_away_it_is_no_matter(
     assert after.keys() >= before.keys() - {"checkpoint.safetensors", "phase1.safetensors", "metrics.jsonl"}
     for file in ("config.toml", "phase3.safetensors"):
         assert after[file] == (whole / file).read_bytes()
-    assert "versions" in json.loads(after["record.json"])
+    record = json.loads(after["record.json"])
+    assert "versions" in (record if name != "record.json" else record["resumed"][-1])
 
 
 def test_without_its_checkpoint_a_run_goes_on_from_the_end_of_a_phase(
@@ -121,3 +125,60 @@ def test_of_what_is_damaged_twice_the_earlier_phase_is_offered(
     (run / "phase3.safetensors").unlink()
     assert main(["train", str(run), "--resume", "--quiet"]) == 0
     assert (run / "phase3.safetensors").read_bytes() == (whole / "phase3.safetensors").read_bytes()
+
+
+def test_the_record_says_who_went_on_with_a_run(
+    tiny: Config, tiny_data: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    for number, commit in enumerate(("first", "second", "third")):
+        monkeypatch.setenv("KCCIOL_COMMIT", commit)
+        train(tiny, tiny_data.base, run, resume=number > 0, quiet=True, last=number + 1)
+    monkeypatch.setenv("KCCIOL_COMMIT", "of nothing")
+    train(tiny, tiny_data.base, run, resume=True, quiet=True)
+    record = json.loads((run / "record.json").read_text())
+    assert record["commit"] == "first"
+    went_on = [(part["phase"], part["commit"]) for part in record["resumed"]]
+    assert went_on == [(1, "second"), (2, "third")]
+
+
+def test_the_record_of_version_1_is_gone_on_with(tiny: Config, tiny_data: Splits, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(tiny, tiny_data.base, run, quiet=True, last=1)
+    (run / "record.json").write_text('{"command": "kcciol train", "commit": "old"}\n')
+    train(tiny, tiny_data.base, run, resume=True, quiet=True)
+    record = json.loads((run / "record.json").read_text())
+    assert record["commit"] == "old"
+    assert len(record["resumed"]) == 1
+
+
+def test_a_run_that_another_begins_at_the_same_time_is_left_to_it(
+    tiny: Config, tiny_data: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fcntl", reason="this system has no such locks")
+    run, other = tmp_path / "run", dataclasses.replace(tiny, seed=5)
+    locked, started = RunFolder.locked, []
+
+    def while_another_trains(folder: RunFolder) -> contextlib.AbstractContextManager[None]:
+        if not started:  # this one has looked, found nothing, and has not begun
+            started.append(folder)
+            train(other, tiny_data.base, run, quiet=True)
+        return locked(folder)
+
+    monkeypatch.setattr(RunFolder, "locked", while_another_trains)
+    with pytest.raises(UserError, match="There is a run in"):
+        train(tiny, tiny_data.base, run, quiet=True)
+    assert RunFolder(run).own_config().seed == checkpoint.load(run / "phase3.safetensors").config.seed == 5
+
+
+def test_other_classes_are_refused_where_a_run_goes_on(tiny: Config, tiny_data: Splits, tmp_path: Path) -> None:
+    run, base = tmp_path / "run", tiny_data.base
+    train(tiny, base, run, quiet=True, last=1)
+    before = contents(run)
+    other = dataclasses.replace(base, names=("zebra", *base.names[1:]))
+    with pytest.raises(UserError, match="started with other classes"):
+        train(tiny, other, run, resume=True, quiet=True)
+    with pytest.raises(UserError, match="was trained on other classes"):
+        train(tiny, other, tmp_path / "other", start=run / "phase1.safetensors", quiet=True)
+    assert contents(run) == before
+    assert not (tmp_path / "other").exists()

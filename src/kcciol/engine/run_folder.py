@@ -1,7 +1,7 @@
 """The folder of one training run.
 
 config.toml              the resolved config
-record.json              command, versions, hardware
+record.json              command, versions, hardware; the same of each time it was resumed
 metrics.jsonl            a line every engine.log_every steps
 checkpoint.safetensors   where to resume
 phase1.safetensors ...   the representation after each phase
@@ -19,7 +19,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kcciol.config import Config, read
 from kcciol.engine.checkpoint import Checkpoint, Unusable, load
@@ -30,16 +30,16 @@ from kcciol.files import (
     file_lock,
     parse_json,
     read_bytes,
-    read_json,
     read_text,
     remove_stale_parts,
     replacing,
-    write_json,
     write_text,
 )
+from kcciol.files.documents import Document, Table
 from kcciol.serialization import to_dict, to_toml
 
 LONGEST_PATH = 2**16  # bytes
+RESUMED = "resumed"
 
 
 class RunFolder:
@@ -55,29 +55,46 @@ class RunFolder:
     def phase(self, number: int) -> Path:
         return self.path / f"phase{number}.safetensors"
 
-    def create(self, config: Config, start: Checkpoint) -> None:
-        """A new run; never over an existing one. The config comes last: a folder that has one can be resumed."""
+    @contextlib.contextmanager
+    def created(self, config: Config, start: Checkpoint) -> Iterator[None]:
+        """A new run, held while the block runs; never over an existing one."""
         if not self.writes:
+            yield
             return
+        text = to_toml(config)
+        with self.begun(self._require_new):
+            with writable(self.path):
+                RECORD.write(self.record, record() | {RESUMED: []})
+                start.save(self.checkpoint)
+                write_text(self.config, text)  # the last: a folder that has one can be resumed
+            yield
+
+    @contextlib.contextmanager
+    def begun(self, check: Callable[[], None]) -> Iterator[None]:
+        """The folder, made if need be, and held while the block runs; what the check refuses is not touched."""
+        if self.path.is_dir():
+            with self.locked() if self.checkpoint.exists() else contextlib.nullcontext():  # says if somebody trains
+                check()
+            self._require_own()
+        with contextlib.ExitStack() as stack:
+            with writable(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(self.locked())
+            check()  # again: another process may have begun one meanwhile
+            yield
+
+    def _require_new(self) -> None:
         if self.config.exists():
-            with self.locked():  # unless another process has just begun it
-                raise UserError(
-                    f"There is a run in {self.path} already: continue it (--resume, in Python resume=True), or "
-                    "choose another folder."
-                )
+            raise UserError(
+                f"There is a run in {self.path} already: continue it (--resume, in Python resume=True), or "
+                "choose another folder."
+            )
         if self.metrics.exists() or any(self.phase(number).exists() for number in (1, 2, 3)):
             raise Unusable(
                 f"{self.path} holds files of a run, but no config.toml: resume it, or choose another folder."
             )
-        text = to_toml(config)
-        with writable(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            self.require_own()
-            write_json(self.record, record())
-            start.save(self.checkpoint)
-            write_text(self.config, text)
 
-    def require_own(self) -> None:
+    def _require_own(self) -> None:
         """Refuse to begin a run among somebody's pictures or other runs. Plain files, as of a log, may be there."""
         folders = (entry for entry in sorted(self.path.iterdir()) if entry.is_dir() and entry.name[0] != ".")
         if other := next(folders, None):
@@ -102,7 +119,7 @@ class RunFolder:
                     load(self.phase(number))
         with with_recovery_hint("another one is written", UserError):
             if self.record.exists():
-                read_json(self.record)
+                RECORD.read(self.record)
         return at
 
     def saved(self) -> Path | None:
@@ -162,11 +179,13 @@ class RunFolder:
             remove_stale_parts(self.path)
             yield
 
-    def restore(self, config: Config) -> None:
-        """Write the config and a record where they are missing."""
-        if self.writes and not self.record.exists():
-            write_json(self.record, record())
-        if self.writes and not self.config.exists():
+    def restore(self, config: Config, at: Checkpoint) -> None:
+        """Write down that the run goes on here from a state, and what is missing besides."""
+        if not self.writes:
+            return
+        if (at.phase, at.step) < (3, config.phases[2].steps) or not self.record.exists():
+            RECORD.write(self.record, resumed(RECORD.read(self.record) if self.record.exists() else {}, at))
+        if not self.config.exists():
             write_text(self.config, to_toml(config))
 
     def rewind_metrics(self, phase: int, step: int) -> None:
@@ -204,6 +223,31 @@ class RunFolder:
                 writer.flush()
 
         return log
+
+
+def _with_resumes(old: Table) -> Table:
+    """Version 1 did not say who had gone on with a run."""
+    return old | {RESUMED: []}
+
+
+RECORD = Document("record", (_with_resumes,))
+
+
+class Stands(Protocol):
+    """Where a run stands."""
+
+    @property
+    def phase(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+
+
+def resumed(old: Any, at: Stands) -> Table:
+    """A run's record, with that of this process, which goes on with it, after those before."""
+    known = old if isinstance(old, dict) else {}  # somebody may have changed it
+    before = known.get(RESUMED)
+    now = {"phase": at.phase, "step": at.step, **record()}
+    return known | {RESUMED: [*(before if isinstance(before, list) else []), now]}
 
 
 @contextlib.contextmanager

@@ -88,9 +88,9 @@ def train(
 
         at, Theta, device = ranks.run_on_all(begin)
         if not resume:
-            folder.create(config, at)
-            stack.enter_context(folder.locked())
-        folder.restore(config)
+            stack.enter_context(folder.created(config, at))
+        else:
+            folder.restore(config, at)
         folder.remember_root(Path(locate(config.data).root))
         folder.rewind_metrics(at.phase, at.step)
         Theta = ranks.broadcast(Theta).to(device)  # the same on all, to the bit, and not before the folder is ready
@@ -123,6 +123,11 @@ def _begin(
         raise UserError("All three phases have 0 steps, so there is nothing to train: give one of them some.")
     if resume:
         at = folder.reopen(config)
+        if (at.base_names, at.image_shape) != (base.names, base.image_shape):
+            raise UserError(
+                f"The run in {folder.path} was started with other classes, or images of another shape: resume it with "
+                "the data that it was started with, or choose another folder."
+            )
         if at.step and folder.checkpoint.exists():  # else it goes on from the end of a phase
             at.require_state(problem.layout, bool(config.phases[at.phase - 1].lam), folder.checkpoint)
         return at, at.vector(problem.layout, folder.checkpoint), device
@@ -132,6 +137,11 @@ def _begin(
         if "adam.m" in before.tensors:
             raise UserError(f"{start} lies within phase {before.phase}: --start takes a file like phase1.safetensors.")
         Theta, first = before.vector(problem.layout, start), before.phase + 1
+        if before.base_names != base.names:  # each row of W belongs to one; and none of them is novel any more
+            raise UserError(
+                f"{start} was trained on other classes than these: give the data it was trained on, or leave --start "
+                "out."
+            )
     if first > 3:
         raise UserError(f"The representation {start} is from the end of phase 3: no phase comes after it.")
     at = Checkpoint(config, base.image_shape, base.names, first, 0, problem.layout.views(Theta))

@@ -21,7 +21,7 @@ from torch import Tensor
 from kcciol.engine.device import pick_device
 from kcciol.engine.loop import Diverged, run_phases
 from kcciol.engine.record import record
-from kcciol.engine.run_folder import RunFolder, writable
+from kcciol.engine.run_folder import RESUMED, RunFolder, resumed, writable
 from kcciol.errors import UserError, quoted
 from kcciol.files.tensors import Format, Tensors, add_nothing, read_tensors, write_tensors
 from kcciol.meta.mask import get_mask
@@ -97,41 +97,46 @@ def train_members(
     check_alike(kind, members)
     if not any(phase.steps for phase in members[0].phases):
         raise UserError("All three phases have 0 steps, so there is nothing to train: give one of them some.")
-    begun = (out / "members.json").exists()
-    if not resume and begun:
-        raise UserError(f"There is a run in {out} already: resume it, or choose another folder.")
-    strange = [n for n in ("config.toml", "checkpoint.safetensors", "phase1.safetensors") if (out / n).exists()]
-    if strange and not begun:
-        raise UserError(f"{out} holds {strange[0]} but no members.json, a run of another kind: choose another folder.")
-    if resume and not begun:
-        raise UserError(f"There is no run in {out} to resume.")
     engine, folder = members[0].engine, RunFolder(out)
-    with writable(out):
-        out.mkdir(parents=True, exist_ok=True)
-        if not begun:
-            folder.require_own()
     device = pick_device(engine.device)
-    with folder.locked():
+    _require_run(out, resume)
+    with folder.locked() if resume else folder.begun(lambda: _require_run(out, resume)):
         at = _begin(kind, members, folder, resume)
         ensemble = Ensemble(kind, members, kind.net(members[0]), folder, at, at.tensors["Theta"].to(device))
         run_phases(ensemble, (at.phase, at.step), engine, device, quiet)
     return ensemble.Theta
 
 
+def _require_run(out: Path, resume: bool) -> None:
+    """A run to resume, or none."""
+    there = (out / "members.json").exists()
+    strange = [n for n in ("config.toml", "checkpoint.safetensors", "phase1.safetensors") if (out / n).exists()]
+    if there and not resume:
+        raise UserError(f"There is a run in {out} already: resume it, or choose another folder.")
+    if strange and not there:
+        raise UserError(f"{out} holds {strange[0]} but no members.json, a run of another kind: choose another folder.")
+    if resume and not there:
+        raise UserError(f"There is no run in {out} to resume.")
+
+
 def _begin(kind: Kind, members: Sequence[MemberConfig], folder: RunFolder, resume: bool) -> State:
     """Where the run stands; a new one is written down."""
-    configs = [to_dict(m) for m in members]
+    configs, path = [to_dict(m) for m in members], folder.path / "members.json"
     if not resume:
         net = kind.net(members[0])
         at = State(1, 0, {"Theta": torch.stack([net.init(m.seed) for m in members])})
-        save_state(folder.checkpoint, configs, at)
-        MEMBERS.write(folder.path / "members.json", {"members": configs, "record": record()})
+        with writable(folder.path):
+            save_state(folder.checkpoint, configs, at)
+            MEMBERS.write(path, {"members": configs, "record": record() | {RESUMED: []}})
         return at
     found, at = load_state(kind, folder.checkpoint)
     if [_identity(m) for m in found] != [_identity(m) for m in members]:
         raise UserError(
             f"The run in {folder.path} has other settings: resume it with the same, or choose another folder."
         )
+    if (at.phase, at.step) < (3, members[0].phases[2].steps):
+        about = MEMBERS.read(path)
+        MEMBERS.write(path, about | {"record": resumed(about.get("record"), at)})
     folder.rewind_metrics(at.phase, at.step)
     return at
 
