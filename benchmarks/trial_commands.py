@@ -23,6 +23,7 @@ from kcciol.meta.phases import train
 from kcciol.serialization import to_dict, to_toml
 
 ENDS = {0, 1, 2, 3, 130, 143, 128 + signal.SIGTERM, -signal.SIGTERM}  # exit codes that a command may have
+ENCODINGS = ("utf-8", "latin-1", "ascii")  # of what a command says
 
 
 def command_lines(folder: Path) -> tuple[list[list[str]], dict[str, Path]]:
@@ -83,7 +84,7 @@ def try_commands(options: Options, found: Findings, until: int) -> None:
             name = f"{number} ({shown.encode('unicode_escape', 'surrogatepass').decode()[:300]})"
             with tempfile.TemporaryDirectory() as place:
                 began = time.perf_counter()
-                code, said, mebibytes, stopped = run(words, Path(place), options)
+                code, said, mebibytes, stopped = run(words, Path(place), options, ENCODINGS[number % len(ENCODINGS)])
             seconds, fault = time.perf_counter() - began, ""
             outcome = {0: "done", 2: "refused"}.get(code, "other code")
             if stopped:
@@ -95,7 +96,7 @@ def try_commands(options: Options, found: Findings, until: int) -> None:
             found.add(name, outcome, 0.0 if stopped else seconds, mebibytes, fault)
 
 
-def run(words: Sequence[str], place: Path, options: Options) -> tuple[int, str, float, bool]:
+def run(words: Sequence[str], place: Path, options: Options, encoding: str = "utf-8") -> tuple[int, str, float, bool]:
     """Exit code, what was said, memory, and whether it had to be asked to end, of a command in a child of this process,
     which need not wait for torch."""
     said = place / "said"
@@ -108,7 +109,7 @@ def run(words: Sequence[str], place: Path, options: Options) -> tuple[int, str, 
             number = os.open(said, os.O_WRONLY | os.O_CREAT)
             for stream in (1, 2):
                 os.dup2(number, stream)
-            sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+            sys.stdout = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115
             sys.stderr = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
             os.environ |= {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "TERM": "dumb"}
             with limits(options.mebibytes):

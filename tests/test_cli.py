@@ -199,6 +199,23 @@ def test_a_run_remembers_where_its_data_lie(tiny: Config, tmp_path: Path, monkey
     assert main(["evaluate", "../run"]) == 0
 
 
+def test_a_result_names_the_data_that_it_is_of(tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("images", "others"):
+        draw_pictures(tmp_path / name)
+    Image.new("L", (16, 16), 100).save("others/l/0.png")
+    Path("tiny.toml").write_text(to_toml(tiny))
+    words = ["--data.name", "folder", "--data.root", "images", "--data.base-classes", "0", "--data.novel-classes", "4"]
+    assert main(["train", "tiny.toml", *words, "--out", "run", "--quiet"]) == 0
+    data = {}
+    for root in ("images", "others"):
+        assert main(["evaluate", "run", "--compare", "ncm", "--root", root, "--out", f"{root}.json"]) == 0
+        result = json.loads(Path(f"{root}.json").read_text())
+        assert result["config"]["data"]["root"] == root
+        data[root] = result["data"]
+    assert data["images"] != data["others"]
+
+
 def test_the_variable_says_where_the_data_are_when_they_have_moved(
     tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -495,6 +512,20 @@ def test_help_fits_the_terminal(
         goes_on = more.startswith(" " * 10) and not text.startswith("--") and not text.endswith(")")
         if goes_on and line.startswith("│ " + " " * 10):
             assert len(line.rstrip("│ ")) + len(more.split()[0]) + 3 >= width, line
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_what_a_terminal_has_no_letters_for_is_spelt_out(encoding: str, tmp_path: Path) -> None:
+    """Dashes, arrows and signs of tables, where the language is plain English or Windows has its own letters."""
+    script = "import kcciol.cli, kcciol.cli.terminal as t; kcciol.cli.main(['--version']); t.out.print('5 ± 1 ↕ †')"
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert (
+        found.stdout.decode(encoding)
+        .splitlines()[1]
+        .endswith("\\u2195 " + ("†" if encoding == "cp1252" else "\\u2020"))
+    )
 
 
 def test_lists_fit_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

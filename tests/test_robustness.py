@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import subprocess
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -500,3 +501,46 @@ def test_a_saved_representation_has_the_same_identity(tmp_path: Path, tiny: Conf
     path = tmp_path / "a.safetensors"
     checkpoint.Checkpoint(tiny, tiny_data.base.image_shape, one.base_names, 1, 0, tensors).save(path)
     assert encoders.load(path).identity == one.identity
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("load", [OnlineLearner.load, encoders.load])
+@pytest.mark.parametrize("start", ["nothing", "a learner", "another's"])
+def test_what_is_not_ours_is_refused_before_memory_is_taken(
+    load: Callable[[Path], object], start: str, tmp_path: Path
+) -> None:
+    path = kept(tmp_path)
+    if start == "nothing":
+        path.write_bytes(b"")
+    elif start == "another's":
+        save_file({"x": torch.ones(3)}, path)
+    os.truncate(path, 2**31)  # which takes no room on a disk
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError):
+            load(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate memory: you tried to allocate 9 bytes")])
+@pytest.mark.parametrize("where", ["kcciol.files.tensors.deserialize", "kcciol.learner.load_knowledge"])
+def test_too_little_memory_for_a_learner_is_a_sentence(
+    where: str, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise error
+
+    path = kept(tmp_path)
+    monkeypatch.setattr(where, none)
+    with pytest.raises(UserError, match="not enough memory for the learner"):
+        OnlineLearner.load(path)
+
+
+@pytest.mark.parametrize("most", [-1, "x", True, None, 1.5])
+def test_what_a_file_may_ask_for_is_a_number(most: Any, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="must be a number of bytes"):
+        OnlineLearner.load(kept(tmp_path), most_extra=most)

@@ -157,7 +157,8 @@ def test_a_run_that_another_begins_at_the_same_time_is_left_to_it(
 ) -> None:
     pytest.importorskip("fcntl", reason="this system has no such locks")
     run, other = tmp_path / "run", dataclasses.replace(tiny, seed=5)
-    locked, started = RunFolder.locked, []
+    locked = RunFolder.locked
+    started: list[RunFolder] = []
 
     def while_another_trains(folder: RunFolder) -> contextlib.AbstractContextManager[None]:
         if not started:  # this one has looked, found nothing, and has not begun

@@ -212,18 +212,22 @@ def test_a_comparison_that_is_cut_leaves_the_older_one(
     assert set(json.loads(target.read_text())["learners"]) == {"ncm", "gaussian"}
     before = json.loads(whole)
     before["learners"].pop("gaussian")
-    unfinished.write_text(json.dumps(before | {"identity": "of another training"}))
-    assert cli.main(words) == 0
-    assert measured == ["gaussian", "ncm", "gaussian"]
+    others_code = before["record"] | {"commit": "of other code"}
+    for other in ({"identity": "of another training"}, {"data": "other images"}, {"record": others_code}):
+        measured.clear()
+        unfinished.write_text(json.dumps(before | other))
+        assert cli.main(words) == 0
+        assert measured == ["ncm", "gaussian"]
+    measured.clear()
     others = [*words[: words.index("--compare")], "--compare", "gaussian", "ncm", *words[-2:]]
     unfinished.write_text(json.dumps(before))  # of the same streams: its ncm is taken, and the order is that asked for
     assert cli.main(others) == 0
-    assert measured[3:] == ["gaussian"]
+    assert measured == ["gaussian"]
     assert list(json.loads(target.read_text())["learners"]) == ["gaussian", "ncm"]
     unfinished.write_text(json.dumps(before))
     assert cli.main([*words, "--trains", "all"]) == 2  # those have no whole network to train
     assert cli.main([*others[: others.index("--compare")], "--compare", "gaussian", *words[-2:]]) == 0
-    assert measured[4:] == ["gaussian"]
+    assert measured[1:] == ["gaussian"]
     assert list(json.loads(target.read_text())["learners"]) == ["gaussian"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import itertools
 import json
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.files.tensors import read_tensors, sealed, unsealed, write_tensors
-from kcciol.learner import OnlineLearner, inputs
+from kcciol.learner import OnlineLearner, inputs, saving
 from kcciol.learner.inputs import LONGEST
 from kcciol.learner.saving import FORMAT
 from kcciol.learners import LEARNERS
@@ -32,6 +33,7 @@ from kcciol.learners.model import Head
 from kcciol.learners.ncm import NCM, NCMSettings
 from kcciol.learners.online import BLOCK
 from kcciol.learners.statistics import COUNT
+from kcciol.testing.case import equal
 from tests.learners.battery import make, sensible
 
 NAMES = [name for name in LEARNERS if sensible(name, "head")]
@@ -561,3 +563,32 @@ def test_what_grows_has_a_number_of_rows(kind: str, name: str, tmp_path: Path) -
         write_tensors(path, FORMAT, header, tensors | {name: tensors[name].new_zeros(shape)})
         with pytest.raises(UserError, match="does not fit"):
             OnlineLearner.load(path)
+
+
+@pytest.mark.parametrize("limit", ["MOST_LABELS", "MOST_LETTERS"])
+def test_labels_that_could_not_be_saved_in_all_are_refused_when_they_are_learned(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = OnlineLearner("ncm", 1).learn_many([[0.0], [1.0]], ["a", "b"])
+    monkeypatch.setattr(saving, limit, {"MOST_LABELS": 4, "MOST_LETTERS": 20}[limit])  # a letter is 5 in a file
+    learner.learn_many([[2.0], [3.0], [2.5], [3.0]], ["c", "d", "c", "a"])
+    learner.save(tmp_path / "a.safetensors")
+    for known in (learner, OnlineLearner.load(tmp_path / "a.safetensors"), copy.deepcopy(learner)):
+        before = known.learner.state_dict()
+        with pytest.raises(UserError, match="would be"):
+            known.learn_one([4.0], "e")
+        with pytest.raises(UserError, match="would be"):
+            known.learn_many([[0.0], [4.0]], ["a", "e"])
+        assert known.classes_ == ("a", "b", "c", "d")
+        assert equal(before, known.learner.state_dict())
+        known.learn_one([4.0], "d")
+
+
+@pytest.mark.parametrize("letter", ['"', "\U0001f600", "\n", "x"])
+def test_labels_of_the_most_letters_can_be_saved(letter: str, tmp_path: Path) -> None:
+    labels = [f"{number:06} {letter * 990}" for number in range(100_000)]
+    labels = labels[: saving.MOST_LETTERS // saving.letters_of(labels[0])]
+    saving.require_room_for_labels(len(labels), sum(map(saving.letters_of, labels)))
+    write_tensors(tmp_path / "a", FORMAT, {"classes": labels}, {KIND: NCM.kind()})
+    header, _ = read_tensors(tmp_path / "a", FORMAT)
+    assert header == {"classes": labels}

@@ -149,7 +149,7 @@ def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
         measure.require_fit(scenario, name, fixed)
     about: dict[str, Any] = {"representation": f"{path.parent.name}/{path.name}"}
     about |= {"untrained": options.untrained, "split": options.split, "identity": representation.identity}
-    about |= {"evaluation": to_dict(config), "trains": options.trains, "fixed": fixed}
+    about |= {"evaluation": to_dict(config), "trains": options.trains, "fixed": fixed, "data": data.identity}
     unfinished = target.with_name(f"{target.stem}-unfinished.json")  # so that an older result stays until then
     results = _measured_before(unfinished, about, names)
     if results:
@@ -186,12 +186,15 @@ def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
 
 
 def _measured_before(unfinished: Path, about: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What a call that was cut measured of these learners, on the same representation in the same way."""
+    """What a call that was cut measured of these learners, on the same data in the same way by the same code."""
+    from kcciol.engine.record import record
     from kcciol.evaluation.results import RESULT
 
+    now = record()
     try:
         found = RESULT.read(unfinished)
         alike = all(found[key] == value for key, value in about.items())
+        alike &= all(found["record"][key] == now[key] for key in ("commit", "versions", "hardware"))
         return {name: found["learners"][name] for name in names if name in found["learners"]} if alike else {}
     except (UserError, KeyError, TypeError):
         return {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -50,6 +52,14 @@ class ClassSet:
         _, _, channels, height, width = self.images.shape
         return channels, height, width
 
+    @property
+    def identity(self) -> str:
+        """A hash of all classes, with their names and images."""
+        digest = hashlib.sha256(json.dumps([self.names, self.counts.tolist(), list(self.images.shape)]).encode())
+        for images in self.images:
+            digest.update(images.contiguous().numpy().data)
+        return digest.hexdigest()
+
     def classes(self, start: int, stop: int) -> ClassSet:
         """The classes from start up to, not including, stop."""
         return ClassSet(self.images[start:stop], self.counts[start:stop], self.names[start:stop])
@@ -77,3 +87,9 @@ class Splits:
     base: ClassSet
     validation: ClassSet
     novel: ClassSet
+
+    @property
+    def identity(self) -> str:
+        """A hash of all of it."""
+        parts = (self.base.identity, self.validation.identity, self.novel.identity)
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()

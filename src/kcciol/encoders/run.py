@@ -17,7 +17,7 @@ from kcciol.data.examples import Examples
 from kcciol.engine import checkpoint
 from kcciol.engine.device import precision, usable_device
 from kcciol.errors import UserError, quoted, require_kind
-from kcciol.files import path_of
+from kcciol.files import enough_memory, path_of
 from kcciol.nets.classification import Classification
 
 
@@ -113,5 +113,6 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> Representation
     path, device = path_of(path), usable_device(device)
     saved = checkpoint.load(path)
     problem = Classification(saved.config.net, saved.image_shape, len(saved.base_names))
-    Theta = saved.vector(problem.layout, path).to(device)
+    with enough_memory(path, checkpoint.FORMAT.kind):
+        Theta = saved.vector(problem.layout, path).to(device)
     return Representation(saved.config, problem, Theta, saved.base_names)

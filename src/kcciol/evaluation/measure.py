@@ -39,7 +39,10 @@ def open_run(
     representation = load_representation(path, place)
     config = representation.config
     root = root or RunFolder(path.parent).remembered_root()
-    data = load_data(dataclasses.replace(config.data, root=root) if root else config.data)
+    if root:
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, root=root))
+    data = load_data(config.data)
+    representation.config = config  # of results, which name the data that they are of
     return (Representation.untrained(config, data.base, place) if untrained else representation), data
 
 

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from kcciol.errors import UserError, quoted, visible
-from kcciol.files.regular import Refused, open_regular, read_regular, sentence
+from kcciol.files.regular import Refused, open_regular, sentence
 
 try:
     import fcntl
 except ImportError:  # not on Windows, where everyone has every lock
     fcntl = None  # type: ignore[assignment]
 
-LARGEST = 2**34  # bytes of a file that is read; the variable KCCIOL_LARGEST_FILE says another number
+LARGEST = 2**32  # bytes of a file that is read; the variable KCCIOL_LARGEST_FILE says another number
 LARGEST_TEXT = 2**30  # of JSON or TOML
 DEEPEST = 16  # tables within tables
 _PART = re.compile(r"\.(.+)\.[0-9a-f]{8}\.part")
@@ -137,10 +137,20 @@ def remove_stale_parts(folder: Path, name: str | None = None) -> None:
 
 def read_bytes(path: Path, kind: str, error_type: type[UserError] = UserError, largest: int | None = None) -> bytes:
     """All of a file, at once: another process may put a newer one in its place meanwhile."""
+    with opened(path, kind, error_type, largest) as (file, size):
+        return file.read(size)
+
+
+@contextmanager
+def opened(
+    path: Path, kind: str, error_type: type[UserError] = UserError, largest: int | None = None
+) -> Iterator[tuple[IO[bytes], int]]:
+    """A file to read, with its size; what goes wrong while the block reads is told of too."""
     if os.path.isdir(path):  # noqa: PTH112  (unlike `Path.is_dir`, it raises nothing)
         raise error_type(f"{path} is a folder: name a {kind} that lies in it.")
     try:
-        return read_regular(path, largest_file() if largest is None else largest)
+        with open_regular(path, largest_file() if largest is None else largest) as file, enough_memory(path, kind):
+            yield file, os.fstat(file.fileno()).st_size
     except FileNotFoundError:
         raise error_type(f"There is no {kind} {path}.") from None
     except OSError as error:
@@ -148,8 +158,19 @@ def read_bytes(path: Path, kind: str, error_type: type[UserError] = UserError, l
         raise UserError(f"{sentence(path, error, kind)}{remedy}.") from None
 
 
+@contextmanager
+def enough_memory(path: Path, kind: str) -> Iterator[None]:
+    """Say that there is too little where the block cannot have what it takes to hold a file."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate" not in str(error):  # as torch says it
+            raise
+        raise UserError(f"There is not enough memory for the {kind} {path}: use a smaller one.") from None
+
+
 def largest_file() -> int:
-    """Bytes that a file of tensors may have: what the environment variable KCCIOL_LARGEST_FILE says, else 16 GiB."""
+    """Bytes that a file of tensors may have: what the environment variable KCCIOL_LARGEST_FILE says, else 4 GiB."""
     said = os.environ.get("KCCIOL_LARGEST_FILE", "") or str(LARGEST)
     if not (said.isascii() and said.isdigit() and len(said) < 20):
         raise UserError(f"KCCIOL_LARGEST_FILE is {quoted(said)}, but must be a number of bytes, such as {LARGEST}.")

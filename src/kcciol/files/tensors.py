@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError
@@ -22,7 +22,7 @@ from safetensors.torch import save as serialize
 from torch import Tensor
 
 from kcciol.errors import UserError, quoted
-from kcciol.files import parse_json, read_bytes, replacing, shortened
+from kcciol.files import opened, parse_json, replacing, shortened
 
 LARGEST_HEADER = 2**26  # of a file of tensors
 MOST_VALUES = 2**21  # in it, each of which takes many times its bytes
@@ -75,27 +75,20 @@ def write_tensors(path: Path, form: Format, header: Mapping[str, Any], tensors: 
 def read_tensors(path: Path, form: Format) -> tuple[Header, Tensors]:
     """What `write_tensors` has written, now or at any time before."""
     what = f"The {form.kind} {path}"
-    data = read_bytes(path, form.kind, form.error)
     try:
-        size = int.from_bytes(data[:8], "little")
-        if len(data) > 8 and data[8:9] != b"{":
-            raise form.error(f"The file {path} is not a saved {form.kind}.")
-        if size > LARGEST_HEADER:
-            raise ValueError("its header is too long")
-        _require_few(data[8 : 8 + size])
-        tensors: Tensors = deserialize(data)
-        text, found_sum = unsealed(parse_json(data[8 : 8 + size].decode()).get("__metadata__") or {}, form.entry)
-        _require_few((text or "").encode())
-        header = None if text is None else parse_json(text)
-        named = isinstance(header, dict) and "kind" in header
-        found = _identified(header, form)
-    except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, AttributeError) as error:
+        with opened(path, form.kind, form.error) as (file, size):
+            text, found_sum = unsealed(_metadata(file, size, path, form), form.entry)
+            _require_few((text or "").encode())
+            header = None if text is None else parse_json(text)
+            named = isinstance(header, dict) and "kind" in header
+            kind, version, header = _identified(header, form) or (None, None, {})
+            if kind != form.kind:  # whatever it is, no more of it is read
+                but = "" if kind is None else f", but a saved {shortened(kind)}"
+                raise form.error(f"The file {path} is not a saved {form.kind}{but}.")
+            file.seek(0)
+            tensors: Tensors = deserialize(file.read(size))
+    except (SafetensorError, ValueError, TypeError, LookupError, RuntimeError, AttributeError) as error:
         raise form.error(f"{what} is damaged or truncated ({shortened(error)}): use another one.") from None
-    if found is None:
-        raise form.error(f"The file {path} is not a saved {form.kind}.")
-    kind, version, header = found
-    if kind != form.kind:
-        raise form.error(f"The file {path} is not a saved {form.kind}, but a saved {shortened(kind)}.")
     if type(version) is not int or version < 1:
         raise form.error(f"{what} is damaged: its version is {shortened(version)}.")
     if version > form.version:
@@ -111,6 +104,24 @@ def read_tensors(path: Path, form: Format) -> tuple[Header, Tensors]:
     for migrate in form.migrations[version - 1 :]:
         header, tensors = migrate(header, tensors)
     return header, tensors
+
+
+def _metadata(file: IO[bytes], size: int, path: Path, form: Format) -> dict[str, str]:
+    """What a file of tensors says of itself, if it can be such a file: as long as its tensors are."""
+    start = file.read(9)
+    if len(start) == 9 and start[8:] != b"{":
+        raise form.error(f"The file {path} is not a saved {form.kind}.")
+    length = int.from_bytes(start[:8], "little")
+    if length > LARGEST_HEADER:
+        raise ValueError("its header is too long")
+    text = (start[8:] + file.read(max(0, length - 1)))[:length]
+    _require_few(text)
+    entries: dict[str, Any] = parse_json(text.decode())
+    metadata: dict[str, str] = entries.pop("__metadata__", None) or {}
+    end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+    if size != 8 + length + end:
+        raise ValueError(f"it has {size} bytes, but speaks of {8 + length + end}")
+    return metadata
 
 
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)

@@ -20,10 +20,19 @@ from torch import Tensor
 from kcciol.encoders import Encoder
 from kcciol.engine.device import machine_bytes
 from kcciol.errors import UserError, quoted
-from kcciol.files import path_of
+from kcciol.files import enough_memory, path_of
 from kcciol.files.tensors import read_tensors
 from kcciol.learner.inputs import example_of, examples_of, identity_of, label_of, labels_of, width_of
-from kcciol.learner.saving import FORMAT, MOST_EXTRA, load_knowledge, read_settings, write
+from kcciol.learner.saving import (
+    FORMAT,
+    MOST_EXTRA,
+    bytes_allowed,
+    letters_of,
+    load_knowledge,
+    read_settings,
+    require_room_for_labels,
+    write,
+)
 from kcciol.learners import learner_type
 from kcciol.learners.base import Settings, check_settings
 from kcciol.learners.model import Head
@@ -88,6 +97,7 @@ class OnlineLearner:
             raise UserError(f"A learner {name!r} of {width} features cannot be made here ({error}).") from None
         self._labels: list[Hashable] = []  # in the order in which they came; nothing in it ever moves
         self._number: dict[Hashable, int] = {}
+        self._letters = 0  # that the labels take in a file
         self._turn = threading.RLock()  # of whoever changes something
         self._known: Snapshot | None = None  # made when somebody first asks
 
@@ -104,6 +114,7 @@ class OnlineLearner:
         """Learn one example (width,) or (1, width), of a class known or new."""
         example, label = example_of(x, self.width), label_of(label)
         with self._learning():
+            self._require_room([label])
             self.learner.learn(example, np.array([self._number_of(label)]))
         return self
 
@@ -114,6 +125,7 @@ class OnlineLearner:
         checked = labels_of(labels, len(examples))
         first = 0
         with self._learning():
+            self._require_room(checked)
             for label, run in itertools.groupby(checked):
                 last = first + len(list(run))
                 self.learner.observe_class(examples[None, first:last], np.array([self._number_of(label)]))
@@ -131,7 +143,8 @@ class OnlineLearner:
                 raise UserError(f"This cannot be learned here ({str(error).partition(chr(10))[0]}).") from error
             finally:
                 while len(self._labels) > self.learner.classes:
-                    self._number.pop(self._labels.pop(), None)
+                    self._letters -= letters_of(label := self._labels.pop())
+                    self._number.pop(label, None)
                 if self._known is not None:
                     known = self.learner.snapshot()
                     self._known = known if known.lasting else None
@@ -150,9 +163,15 @@ class OnlineLearner:
     def _number_of(self, label: Hashable) -> int:
         """The class of this label, which is named before it is learned: whatever happens, none has another's name."""
         if label not in self._number:
+            self._letters += letters_of(label)
             self._labels.append(label)
             self._number[label] = len(self._labels) - 1
         return self._number[label]
+
+    def _require_room(self, labels: Iterable[Hashable]) -> None:
+        """Refuse, before anything is learned, labels that would be too many to be saved."""
+        new = {label for label in labels if label not in self._number}
+        require_room_for_labels(len(self._labels) + len(new), self._letters + sum(map(letters_of, new)))
 
     def end_task(self) -> OnlineLearner:
         """Say that a task has ended, to learners that make use of it."""
@@ -220,14 +239,17 @@ class OnlineLearner:
         """
         path = path_of(path)
         header, tensors = read_tensors(path, FORMAT)
-        try:
-            settings = read_settings(header, tensors, most_extra)
-            learner = cls(header["name"], header["width"], settings, header["seed"], header.get("encoder"))
-            load_knowledge(learner.learner, header, tensors, most_extra)
-        except UserError as error:
-            raise UserError(f"The learner {path} cannot be used: {error}") from None
+        most_extra = bytes_allowed(most_extra)
+        with enough_memory(path, FORMAT.kind):
+            try:
+                settings = read_settings(header, tensors, most_extra)
+                learner = cls(header["name"], header["width"], settings, header["seed"], header.get("encoder"))
+                load_knowledge(learner.learner, header, tensors, most_extra)
+            except UserError as error:
+                raise UserError(f"The learner {path} cannot be used: {error}") from None
         learner._labels = header["classes"]
         learner._number = {label: number for number, label in enumerate(learner._labels)}
+        learner._letters = sum(map(letters_of, learner._labels))
         identity = identity_of(encoder, learner.width)
         if identity and learner.encoder and identity != learner.encoder:
             raise UserError(

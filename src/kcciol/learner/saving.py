@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Hashable
 from pathlib import Path
+
+import numpy as np
 
 from kcciol.errors import UserError, quoted
 from kcciol.files import require_place
-from kcciol.files.tensors import Format, Header, Tensors, write_tensors
+from kcciol.files.tensors import LARGEST_HEADER, MOST_VALUES, Format, Header, Tensors, write_tensors
 from kcciol.learner.inputs import require_plain
 from kcciol.learners import learner_type
 from kcciol.learners.base import Learner, Settings, check_settings
@@ -29,7 +33,32 @@ FORMAT = Format(
     entry="learner",
 )
 FIELDS = {"name", "width", "seed", "encoder", "settings", "classes"}  # of the header
+MOST_LABELS = MOST_VALUES // 2 - 2**16  # what is left has room for the settings
+MOST_LETTERS = LARGEST_HEADER // 2 - 2**20
 MOST_EXTRA = 2**28  # bytes that a file may ask for beyond what is in it, unless whoever loads it allows more
+
+
+def letters_of(label: Hashable) -> int:
+    """How many letters a label takes in a file."""
+    return len(json.dumps(label)) + 2
+
+
+def require_room_for_labels(count: int, letters: int) -> None:
+    """Refuse so many labels, of so many letters in all, as no file could hold."""
+    if count > MOST_LABELS:
+        raise UserError(f"A learner may know {MOST_LABELS:,} classes, and this would be one of {count:,}.")
+    if letters > MOST_LETTERS:
+        raise UserError(
+            f"The labels would be {letters:,} letters in all, as a file has them, and {MOST_LETTERS:,} are the most: "
+            "use shorter ones."
+        )
+
+
+def bytes_allowed(most_extra: object) -> int:
+    """What whoever loads a file allows it to ask for."""
+    if isinstance(most_extra, bool) or not isinstance(most_extra, (int, np.integer)) or most_extra < 0:
+        raise UserError(f"most_extra is {quoted(most_extra)}, but must be a number of bytes, such as {MOST_EXTRA}.")
+    return int(most_extra)
 
 
 def write(path: Path, header: Header, learner: Learner) -> None:
