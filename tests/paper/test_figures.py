@@ -11,7 +11,7 @@ import pytest
 
 from kcciol.paper import figures, pictures
 from kcciol.paper.figures import DELTAS
-from kcciol.paper.pictures import ABOUT
+from kcciol.paper.pictures import PICTURES
 from kcciol.paper.plan import RunPlan
 from kcciol.paper.plot import Plot
 from kcciol.paper.runner import make
@@ -30,7 +30,7 @@ def test_every_figure_is_made(tmp_path: Path) -> None:
     plan = RunPlan(Workspace(runs=tmp_path / "runs", tiny=True), parts, (0,))
     assert make(plan) == []
     paths, _ = write_tables(plan, tmp_path / "out", 1.0)
-    assert {path.stem for path in paths} == set(ABOUT)
+    assert {path.stem for path in paths} == set(PICTURES)
     for path in paths:
         figure = json.loads(path.read_text())
         assert (path.parent / figure["image"]).read_bytes().startswith(b"\x89PNG")

@@ -87,7 +87,7 @@ def variant(
     return {", ".join(key.values()): learned(name, trains, fixed, key=key, **sizes)}
 
 
-def rows_of(row: str, name: str, trains: Trained, **sizes: Any) -> dict[str, Cell]:
+def cells_of(row: str, name: str, trains: Trained, **sizes: Any) -> dict[str, Cell]:
     """A learner's cells: with SGD, and with Adam where that goes; replay also with the 200 examples of the papers."""
     found: dict[str, Cell] = {}
     for optimizer in ("sgd", "adam") if name in ADAM[trains] else ("sgd",):

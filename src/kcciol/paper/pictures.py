@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,33 +15,8 @@ from kcciol.paper.tables import by_classes
 HELD = ("kcciol", "kcciol-o", "kcciol-o-plain")
 NAMES = {"oml": "OML", "kcciol": "KCCIOL", "gamma0": "without l1", "control": "without l1"}
 STREAMS = "Bars are 95 % intervals over the streams of one training."
+Paint = Callable[[Any, Mapping[str, Mapping[str, Any]]], None]
 RECIPES = "OML is trained as printed, KCCIOL with our preset, so that more than consolidation sets them apart."
-ABOUT = {
-    "weights": (
-        "Weights of the 5th convolution",
-        "mini-ImageNet, after phase 2, with the l1 term (KCCIOL) and without it: how densely they lie, on a log scale. "
-        "One training each.",
-    ),
-    "activations": (
-        "Activations",
-        "2304 features: of one image (left), and their mean over a tenth of the novel set. One training each. "
-        f"{RECIPES}",
-    ),
-    "tsne": (
-        "Ten novel classes",
-        f"The features of all their images, laid out by t-SNE; colours are classes. {RECIPES} One training each.",
-    ),
-    "prune": (
-        "Where the knowledge is",
-        "Accuracy after phase 2 with some weights of the encoder set to zero. The important half, the one that phase 3 "
-        "holds, is the larger half of all weights, those of the head included; biases are left in every case. "
-        f"{STREAMS}",
-    ),
-    "masking": (
-        "Share of parameters held",
-        f"Accuracy against delta, the share of the parameters that phase 3 holds. {STREAMS}",
-    ),
-}
 
 
 def draw(found: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> list[Plot]:
@@ -51,6 +27,7 @@ def draw(found: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> list[Plot]:
             by_name.setdefault(name, {})[column] = measured
     drawn = []
     for name, every in by_name.items():
+        picture = PICTURES[name]
         common = set.intersection(*({r["config"]["seed"] for r in measured} for measured in every.values()))
         if not common:
             continue
@@ -58,16 +35,17 @@ def draw(found: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> list[Plot]:
         columns = {column: measured[0] for column, measured in results.items()}  # what is drawn
         numbers: dict[str, float] = {}
         for column, measured in results.items():
-            label = f"delta {DELTAS[column]:g}" if name == "masking" else NAMES.get(column, column)
-            each = [_numbers(name, result) for result in measured]
+            label = picture.label(column)
+            each = [picture.numbers(result) for result in measured]
             numbers |= {f"{label}: {key}": sum(values[key] for values in each) / len(each) for key in each[0]}
         data = {column: _data(result) for column, result in columns.items()}
-        size = (4.5 * len(columns), {"activations": 2.6, "tsne": 4.0}[name]) if name in SIDE_BY_SIDE else (4.5, 4.0)
-        title, caption = ABOUT[name]
+        caption = picture.caption
         if len(common) > 1:
             several = f"Numbers are means over {len(common)} trainings each, the picture is of the first."
             caption = caption.replace("One training each.", several)
-        drawn.append(Plot(name, title, caption, numbers, data, results, size, _painter(PICTURES[name], columns)))
+        size = (4.5 * len(columns) if picture.side_by_side else 4.5, picture.height)
+        painter = _painter(picture.paint, columns, len(columns) if picture.side_by_side else 1)
+        drawn.append(Plot(name, picture.title, caption, numbers, data, results, size, painter))
     return drawn
 
 
@@ -96,16 +74,7 @@ def _data(result: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in result.items() if k not in left_out}
 
 
-def _numbers(name: str, result: Mapping[str, Any]) -> dict[str, float]:
-    if name == "prune":
-        return {f"{kept}, {n} classes": c["mean"] for kept, rows in result["kept"].items() for n, c in rows.items()}
-    if name == "masking":
-        return {f"{n} classes": cell["mean"] for n, cell in result["classes"].items()}
-    return dict(result["numbers"])
-
-
-def _painter(paint: Callable[[Any, Mapping[str, Mapping[str, Any]]], None], columns: Mapping[str, Any]) -> Any:
-    wide = len(columns) if paint in (_activations, _tsne) else 1
+def _painter(paint: Paint, columns: Mapping[str, Any], wide: int = 1) -> Any:
     return lambda figure: paint(figure.subplots(1, wide, squeeze=False)[0], columns)
 
 
@@ -168,11 +137,75 @@ def _masking(axes: Any, columns: Mapping[str, Mapping[str, Any]]) -> None:
     axes[0].legend()
 
 
+def _named(column: str) -> str:
+    return NAMES.get(column, column)
+
+
+def _by_delta(column: str) -> str:
+    return f"delta {DELTAS[column]:g}"
+
+
+def _own_numbers(result: Mapping[str, Any]) -> dict[str, float]:
+    return dict(result["numbers"])
+
+
+def _accuracies(result: Mapping[str, Any]) -> dict[str, float]:
+    return {f"{n} classes": cell["mean"] for n, cell in result["classes"].items()}
+
+
+def _accuracies_by_kept(result: Mapping[str, Any]) -> dict[str, float]:
+    return {f"{kept}, {n} classes": c["mean"] for kept, rows in result["kept"].items() for n, c in rows.items()}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of the paper, by what its cells are called."""
+
+    title: str
+    caption: str
+    paint: Paint
+    numbers: Callable[[Mapping[str, Any]], dict[str, float]] = _own_numbers
+    """What is said beside it of a result."""
+    label: Callable[[str], str] = _named
+    """What a column is called."""
+    side_by_side: bool = False
+    height: float = 4.0
+
+
 PICTURES = {
-    "weights": _weights,
-    "activations": _activations,
-    "tsne": _tsne,
-    "prune": _prune,
-    "masking": _masking,
+    "weights": Picture(
+        "Weights of the 5th convolution",
+        "mini-ImageNet, after phase 2, with the l1 term (KCCIOL) and without it: how densely they lie, on a log scale. "
+        "One training each.",
+        _weights,
+    ),
+    "activations": Picture(
+        "Activations",
+        "2304 features: of one image (left), and their mean over a tenth of the novel set. One training each. "
+        f"{RECIPES}",
+        _activations,
+        side_by_side=True,
+        height=2.6,
+    ),
+    "tsne": Picture(
+        "Ten novel classes",
+        f"The features of all their images, laid out by t-SNE; colours are classes. {RECIPES} One training each.",
+        _tsne,
+        side_by_side=True,
+    ),
+    "prune": Picture(
+        "Where the knowledge is",
+        "Accuracy after phase 2 with some weights of the encoder set to zero. The important half, the one that phase 3 "
+        "holds, is the larger half of all weights, those of the head included; biases are left in every case. "
+        f"{STREAMS}",
+        _prune,
+        _accuracies_by_kept,
+    ),
+    "masking": Picture(
+        "Share of parameters held",
+        f"Accuracy against delta, the share of the parameters that phase 3 holds. {STREAMS}",
+        _masking,
+        _accuracies,
+        _by_delta,
+    ),
 }
-SIDE_BY_SIDE = ("activations", "tsne")

@@ -51,11 +51,11 @@ def columns_of(preset: str, change: Callable[[Config], Config]) -> dict[str, Col
 PLAIN = {"kcciol-o-plain": Column("mini-imagenet", "gamma0", masked(1.0), after=("control", 2))}
 
 
-def gradient(classes: tuple[int, ...]) -> Callable[[str], Mapping[str, Cell]]:
+def gradient(columns: Mapping[str, Column], classes: tuple[int, ...]) -> Callable[[str], Mapping[str, Cell]]:
     """The gradient head, and class means, on each representation; for scratch the whole network learns."""
 
     def part(column: str) -> Mapping[str, Cell]:
-        if column == "scratch":
+        if columns[column].untrained:
             return {"adam": cells.scratch(classes), **cells.floors(classes)}
         closed = {name: cells.closed(name, classes=classes) for name in ("ncm", "gaussian")}
         return {"adam": cells.gradient_head(classes), **closed}
@@ -88,7 +88,9 @@ NAMES = {
 }
 
 
-def table7(classes: tuple[int, ...], held_out: int) -> Callable[[str], Mapping[str, Cell]]:
+def table7(
+    columns: Mapping[str, Column], classes: tuple[int, ...], held_out: int
+) -> Callable[[str], Mapping[str, Cell]]:
     """Learners from scratch, as the paper seems to have them, and from fairer starts; with SGD, and with Adam where it
     goes."""
     sizes: dict[str, Any] = {"classes": classes, "budget_images": 200, "search_classes": held_out}
@@ -97,7 +99,7 @@ def table7(classes: tuple[int, ...], held_out: int) -> Callable[[str], Mapping[s
     def part(column: str) -> Mapping[str, Cell]:
         found: dict[str, Cell] = {}
         for trains in STARTS[column]:
-            for name in (name for name in TABLE7_LEARNERS if suits(name, column, trains)):
+            for name in (name for name in TABLE7_LEARNERS if suits(name, columns[column], trains)):
                 several = name in cells.ADAM[trains]
                 for optimizer in ("sgd", "adam") if several else ("sgd",):
                     fixed = {"optimizer": optimizer} if several else {}
@@ -107,10 +109,10 @@ def table7(classes: tuple[int, ...], held_out: int) -> Callable[[str], Mapping[s
     return part
 
 
-def suits(name: str, column: str, trains: Trained) -> bool:
+def suits(name: str, column: Column, trains: Trained) -> bool:
     """Whether a learner learns so; of a random network its head alone only where it cannot learn all of it."""
     able = learner_type(name).card.trains
-    return trains in able and not (column == "scratch" and trains == "head" and "all" in able)
+    return trains in able and not (column.untrained and trains == "head" and "all" in able)
 
 
 def name7(column: str, result: tables.Result) -> str:
@@ -209,12 +211,18 @@ def draw(study: str, name: str, table: str) -> Callable[[Mapping[str, tables.Fou
 
 
 LONGEST = ("kcciol", "pretrained", "scratch", "kcciol-paper")
+MINI_COLUMNS = columns_of("mini-imagenet", printed(0.1, 0.1, 0.5)) | PLAIN
+CIFAR_COLUMNS = columns_of("cifar100", printed(1e-3, 1e-3, 0.1))
 MINI, CIFAR = (6, 8, 10, 12, 14, 16, 18, 20), (10, 15, 20, 25, 30)
 MINI_IMAGENET = Study(
     "mini-imagenet",
     Sizes(MINI, train_samples=30, test_samples=30, held_out=8, redraw=True),
-    columns_of("mini-imagenet", printed(0.1, 0.1, 0.5)) | PLAIN,
-    {"table2": gradient(MINI), "table7": table7(MINI, held_out=8), "weights": figures.histogram},
+    MINI_COLUMNS,
+    {
+        "table2": gradient(MINI_COLUMNS, MINI),
+        "table7": table7(MINI_COLUMNS, MINI, held_out=8),
+        "weights": figures.histogram,
+    },
     {"table7": tuple(STARTS), "weights": figures.HISTOGRAM},
     mini_tables,
     seeds={"table7": (0, 1), "weights": (0, 1)},
@@ -224,8 +232,8 @@ MINI_IMAGENET = Study(
 CIFAR100 = Study(
     "cifar100",
     Sizes(CIFAR, train_samples=30, test_samples=30, held_out=10, redraw=True),
-    columns_of("cifar100", printed(1e-3, 1e-3, 0.1)),
-    {"table3": gradient(CIFAR)},
+    CIFAR_COLUMNS,
+    {"table3": gradient(CIFAR_COLUMNS, CIFAR)},
     {},
     cifar_tables,
     longest=LONGEST,

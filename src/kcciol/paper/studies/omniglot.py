@@ -108,10 +108,10 @@ def continual(task_classes: int, tasks: int) -> Callable[[str], Mapping[str, Cel
                 found |= cells.variant("ncm", "ncm", floor, {}, **sizes)
         for trains in STARTS[column]:
             for row, name in TABLE5_ROWS.items():
-                found |= cells.rows_of(row, name, trains, **(few if trains == "all" else sizes))
+                found |= cells.cells_of(row, name, trains, **(few if trains == "all" else sizes))
             if trains == "head":
                 for name in REPLAY if task_classes == 1 else ():
-                    found |= cells.rows_of(name, name, trains, **sizes)
+                    found |= cells.cells_of(name, name, trains, **sizes)
                 for name in CLOSED:
                     found |= cells.variant(name, name, trains, cells.CLOSED.get(name, {}), **sizes)
         return found
