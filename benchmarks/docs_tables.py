@@ -162,6 +162,29 @@ def costs() -> str:
     return "\n".join([*lines, "", note])
 
 
+def growth() -> str:
+    """What one example and one question cost with few classes and with many."""
+    data = read("bench-growth.json")
+    first = next(iter(data["learners"].values()))
+    few, *_, many = first
+    heads = [f"learn one, {n} classes, µs" for n in (f"{int(few):,}", f"{int(many):,}")]
+    heads += [f"predict one, {int(many):,} classes, µs", "as products", "as its own products", "first after a learn"]
+    rows = {}
+    for name, sizes in data["learners"].items():
+        last = sizes[many]
+        learn = [f"{sizes[n]['us']['learn_alone']:,.0f}" for n in (few, many)]
+        asked = last["us"]["predict"]
+        times = [f"{last[key]['predict']:.1f}" for key in ("times_product", "times_product_head")]
+        rows[f"`{name}`"] = [*learn, f"{asked:,.0f}", *times, f"{last['us']['predict_first'] / asked:.1f} times"]
+    hardware, config = data["record"]["hardware"], data["config"]
+    note = (
+        f"({config['width']} features, {hardware['torch_threads']} CPU thread, torch "
+        f"{data['record']['versions']['torch']}. A product is one float32 matrix of all classes times one example, of "
+        "that many features or of as many as the head itself has; both in the same run.)"
+    )
+    return "\n".join([markdown_table("learner", heads, rows), "", note])
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     **TABLES,
     "summary": summary,
@@ -173,6 +196,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "recipes": recipes,
     "quickstart": quickstart,
     "costs": costs,
+    "growth": growth,
 }
 
 

@@ -491,8 +491,12 @@ def test_a_change_anywhere_in_the_repository_is_told(tmp_path: Path) -> None:
     (tmp_path / "benchmark.py").write_text("changed")
     assert commit_of(package) == f"{clean}+changes"
     git("checkout", "benchmark.py")
-    (package / "new.py").touch()
-    assert commit_of(package) == f"{clean}+changes"
+    for new in (package / "new.toml", package / "new.py", tmp_path / "tools" / "new.py"):
+        new.parent.mkdir(exist_ok=True)
+        new.touch()
+        assert commit_of(package) == f"{clean}+changes"
+        new.unlink()
+        assert commit_of(package) == clean
 
 
 def test_a_saved_representation_has_the_same_identity(tmp_path: Path, tiny: Config, tiny_data: Any) -> None:

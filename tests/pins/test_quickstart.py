@@ -17,6 +17,7 @@ from kcciol.serialization import to_dict
 from tests.pins.pinned import pin
 from tests.pins.test_algorithm4 import of_result
 from tests.pins.test_representations import metrics
+from tests.pins.test_results import digest
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -83,6 +84,21 @@ def test_the_table_is_the_same_to_the_digit() -> None:
         found = [column[n]["test"] for column in columns.values()]
         assert cells == [f"{cell['mean']:.1f} ± {cell['ci95']:.1f}" for cell in found]
     assert all(set(column) == {"5", "10", "20", "50"} for column in columns.values())
+
+
+def test_every_accuracy_and_rate_is_the_same() -> None:
+    """What is not here is measured otherwise than it was: forgetting, and intervals where a spread is nothing."""
+    columns = json.loads((RESULTS / "quickstart.json").read_text(encoding="utf-8"))["columns"]
+    kept = [
+        [length["test"], length["train"], length["by_trajectory"], length["learned"]["mean"], rate_of(length)]
+        for column in columns.values()
+        for length in column.values()
+    ]
+    assert digest(kept) == "2ed689a1d48fe2b5f9e2"
+
+
+def rate_of(length: dict[str, Any]) -> float:
+    return float(length["choice"]["settings"]["rate"])
 
 
 def test_the_numbers_that_are_kept_are_of_the_preset() -> None:

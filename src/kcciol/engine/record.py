@@ -65,7 +65,7 @@ def _commit() -> str | None:
 
 def commit_of(package: Path) -> str | None:
     """The commit of the repository that a package belongs to, marked when anything that git follows has changed there,
-    or the package has files that git does not follow; none when it belongs to none."""
+    or there are files that it does not follow in the package, or code anywhere; none when it belongs to none."""
     if not any((parent / ".git").exists() for parent in package.parents):
         return None
 
@@ -77,7 +77,8 @@ def commit_of(package: Path) -> str | None:
         if not git("ls-files", "."):  # it was installed within somebody else's repository
             return None
         commit = git("rev-parse", "--short=12", "HEAD")
-        changed = git("status", "--porcelain", "--untracked-files=no") or git("status", "--porcelain", "--", ".")
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        changed = changed or git("status", "--porcelain", "--untracked-files=all", "--", ".", ":(top)*.py")
     except (OSError, subprocess.SubprocessError):
         return None
     return f"{commit}+changes" if changed else commit
