@@ -292,7 +292,10 @@ BAD = [
     (["train", "quickstart", "--net.strides", "2", "2", "2", "2", "2", "--out", "{tmp}/x"], "shrink images"),
     (["train", "quickstart", "--start", "none.safetensors", "--out", "{tmp}/x"], "no checkpoint none.safetensors"),
     (["evaluate", "nowhere"], "no run folder and no file nowhere"),
-    (["evaluate", "{run}", "--phase", "7"], "phase 7"),
+    (["evaluate", "{run}", "--phase", "7"], "no representation of phase 7: choose 1 and 2 and 3"),
+    (["evaluate", "{run}", "--learner", "er", "--set", "=3"], "'=3' is not a setting"),
+    (["evaluate", "{run}", "--learner", "er", "--set", "slots=5", "slots=6"], "slots is set twice"),
+    (["data", "list", "nosuch"], "no data set 'nosuch'"),
     (["evaluate", "{run}/phase3.safetensors", "--phase", "1"], "--phase chooses in a run folder"),
     (["evaluate", "--classes", "2", "{run}"], "The run comes first"),
     (["evaluate", "{run}", "--out", "{run}/phase1.safetensors"], "ends in .json"),
@@ -473,6 +476,8 @@ FLAGS = [
     (["data", "check", "glyphs", "--novel-classes", "0"], "--novel-classes is 0"),
     (["data", "check", "folder", "--root", "none"], "set --root to a folder"),
     (["quickstart", "--phase1.alpha", "-1"], "--phase1.alpha is -1"),
+    (["train", "quickstart", "--seed", "-1"], "--seed is -1"),
+    (["train", "quickstart", "--data.name", "net.hidden"], "no data set 'net.hidden'"),
 ]
 
 
@@ -526,6 +531,42 @@ def test_what_a_terminal_has_no_letters_for_is_spelt_out(encoding: str, tmp_path
         .splitlines()[1]
         .endswith("\\u2195 " + ("†" if encoding == "cp1252" else "\\u2020"))
     )
+
+
+def test_one_data_set_is_listed_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "list", "mnist"]) == 0
+    said = capsys.readouterr().out
+    assert "mnist" in said
+    assert "omniglot" not in said
+
+
+def test_a_reader_who_leaves_is_no_fault() -> None:
+    for words in (["list", "learners"], ["train", "--help"]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        found = subprocess.run([sys.executable, "-m", "kcciol", *words], stdout=writing, stderr=-1, check=False)
+        os.close(writing)
+        assert (found.returncode, found.stderr) == (141, b"")
+
+
+def test_help_ends_in_the_narrowest_terminal() -> None:
+    words = [sys.executable, "-m", "kcciol", "evaluate", "--help"]
+    found = subprocess.run(words, env=os.environ | {"COLUMNS": "3"}, capture_output=True, timeout=60, check=False)
+    assert found.returncode == 0
+
+
+def test_the_command_that_training_recommends_works(
+    tiny: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.toml").write_text(to_toml(tiny))
+    for number, classes in enumerate((["100"], ["3", "100"])):
+        words = ["train", "tiny.toml", "--evaluation.classes", *classes, "--quiet", "--out", f"run{number}"]
+        assert main(words) == 0
+        said = capsys.readouterr().out
+        found = re.search("`kcciol (.*)`", said)
+        assert found is not None
+        assert main(found[1].split()) == 0
 
 
 def test_lists_fit_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

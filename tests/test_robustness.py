@@ -438,7 +438,18 @@ def test_numbers_have_bounds(words: list[str], says: str, tmp_path: Path, capsys
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("text", ["a = " + "[" * 5000 + "]" * 5000, "seed = " + "9" * 5000, "seed = 0x" + "f" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 5000 + "]" * 5000,
+        "seed = " + "9" * 5000,
+        "seed = 0x" + "f" * 5000,
+        ".".join("a" * 100_000) + " = 1",
+        f"x = {{ {' . '.join('a' * 100_000)} = 1 }}",
+        "[" + ".".join(["'=#'"] * 50_000) + "]",
+    ],
+    ids=["lists", "digits", "hexadecimal digits", "key", "key in a table", "name of a table"],
+)
 def test_odd_toml_is_a_sentence(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "odd.toml").write_text(text)
     assert main(["train", str(tmp_path / "odd.toml"), "--out", str(tmp_path / "x")]) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import tomllib
 import types
 import typing
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from kcciol.errors import UserError, quoted
-from kcciol.files import read_text, require_shallow
+from kcciol.files import DEEPEST, read_text, require_shallow
 
 T = TypeVar("T")
 
@@ -91,10 +92,18 @@ def _toml(value: Any) -> str:
     return text
 
 
+def _require_short_keys(text: str) -> None:
+    """Refuse, before memory is taken, a key that is a table in a table in a table without end: a.a.a.a = 1."""
+    bare = re.sub(r"#.*", "", re.sub(r"\"[^\"\n]*\"|'[^'\n]*'", "q", text))
+    if any(word.count(".") > DEEPEST for word in re.findall(r"[\w. \t-]+", bare)):
+        raise ValueError("it is nested too deeply")
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """The values of a TOML file."""
     text = read_text(path, "config file")
     try:
+        _require_short_keys(text)  # else each takes its length squared of memory
         values = tomllib.loads(text)
         require_shallow(values)
     except ValueError as error:  # a TOMLDecodeError, or a number of thousands of digits

@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -199,6 +200,25 @@ def test_an_image_of_a_user_in_every_form(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read_image(source, "L"), expected)
     assert read_image(drawn, "RGB", 5).shape == (3, 5, 5)
     assert (read_image(Image.new("RGBA", (2, 2)), "L") == 255).all()
+
+
+@pytest.mark.parametrize(
+    ("source", "mode", "size", "says"),
+    [
+        (3, "L", 8, "must be a path"),
+        (None, "L", 8, "must be a path"),
+        (io.BytesIO(), "L", 8, "must be a path"),
+        ("a.png", "foo", 8, "mode is 'foo'"),
+        ("a.png", "L", "28", "size is '28'"),
+        ("a.png", "L", 0, "size is 0"),
+        ("a.png", "L", -1, "size is -1"),
+        ("a.png", "L", True, "size is True"),
+        ("a.png", "L", 10**6, "size is 1000000, but must be a side of 1 to 7071 pixels"),
+    ],
+)
+def test_what_the_caller_got_wrong_is_not_blamed_on_the_file(source: Any, mode: Any, size: Any, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        read_image(source, mode, size)
 
 
 def test_an_image_of_pillow_is_judged_as_a_file_is() -> None:

@@ -33,6 +33,12 @@ def test_rows_are_classes(tmp_path: Path, channels: int, colour: tuple[int, int,
     assert [p.name for p in tmp_path.iterdir()] == ["sheet.png"]
 
 
+def test_a_name_of_several_lines_is_written_on_one(tmp_path: Path) -> None:
+    sheet = classset(1)
+    contact_sheet(ClassSet(sheet.images, sheet.counts, ("a\nb", "\x1b[31m", "c")), tmp_path / "sheet.png")
+    assert Image.open(tmp_path / "sheet.png").height == 3 * 18 + 2
+
+
 @pytest.mark.parametrize("name", ["gone/sheet.png", "sheet.jpg", "folder.png"])
 def test_paths_that_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.png").mkdir()

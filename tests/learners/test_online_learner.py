@@ -167,7 +167,13 @@ def test_labels_come_back_as_what_they_are_or_are_refused(tmp_path: Path) -> Non
     for wrong in (["a", "list"], {"a": 1}, ("a", 1), frozenset({3}), Colour.RED, Shape.ROUND, Decimal(1), b"a", 1j):
         with pytest.raises(UserError, match="cannot be a label"):
             learner.learn_one([0.0], wrong)
-    refused = ((float("nan"), "NaN"), (-math.inf, "finite"), ("x" * 10**7, "10,000,000"), (2**63, "below 2.63"))
+    refused = (
+        (float("nan"), "NaN"),
+        (-math.inf, "finite"),
+        ("x" * 10**7, "10,000,000"),
+        (2**63, "than 2.63"),
+        (-(2**63), "than 2.63"),
+    )
     for wrong, says in (*refused, (10**5000, "bits")):
         with pytest.raises(UserError, match=says) as raised:
             learner.learn_one([0.0], wrong)
@@ -186,7 +192,7 @@ def test_labels_from_tensors_and_arrays_are_the_numbers_they_hold(tmp_path: Path
     assert OnlineLearner.load(tmp_path / "a").classes_ == (4, 9)
     several: Any
     for several in (np.array([1, 2]), torch.tensor([1])):
-        with pytest.raises(UserError, match="several numbers"):
+        with pytest.raises(UserError, match="is an array, not one number"):
             learner.learn_one([0.0], several)
     with pytest.raises(UserError, match="NaN"):
         learner.learn_one([0.0], np.float32("nan"))
@@ -429,7 +435,7 @@ def test_the_list_of_classes_is_a_copy() -> None:
     ("label", "says"),
     [
         ("x" * (LONGEST + 1), "may have 1,000 characters"),
-        (2**63, "below 2.63"),
+        (2**63, "than 2.63"),
         (float("inf"), "must be finite"),
         (float("nan"), "not equal to itself"),
         (["a"], "cannot be a label"),
@@ -545,7 +551,7 @@ def test_another_default_type_changes_no_file(name: str, tmp_path: Path) -> None
 
 def test_a_name_that_no_file_can_have_is_refused() -> None:
     learner = OnlineLearner("ncm", 1).learn_one([0.0], "a")
-    for name in ("a\0b", b"a", 3):
+    for name in ("a\0b", b"a", 3, "\ud800.safetensors"):
         with pytest.raises(UserError, match="is not the name of a file"):
             learner.save(name)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="cannot be"):
@@ -592,3 +598,14 @@ def test_labels_of_the_most_letters_can_be_saved(letter: str, tmp_path: Path) ->
     write_tensors(tmp_path / "a", FORMAT, {"classes": labels}, {KIND: NCM.kind()})
     header, _ = read_tensors(tmp_path / "a", FORMAT)
     assert header == {"classes": labels}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_no_example() -> None:
+    learner = OnlineLearner("ncm", 3)
+    nested: Any = torch.nested.nested_tensor([torch.ones(3)])
+    calls: list[Callable[[], object]] = [lambda: learner.learn_one(nested, 1), lambda: learner.learn_many(nested, [1])]
+    for call in calls:
+        with pytest.raises(UserError, match="nested"):
+            call()
+    assert learner.classes_ == ()

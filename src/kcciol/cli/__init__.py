@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 
@@ -12,6 +13,8 @@ from kcciol.cli.terminal import flags, out, say, with_flags
 from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError, visible
 from kcciol.plugins import Registry
+
+NARROWEST = 20  # columns of a terminal; what is laid out in fewer goes on for ever
 
 
 def _require_command(found: object) -> None:
@@ -42,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if isinstance(sys.stdout, io.TextIOWrapper):  # there are terminals and pipes that have no "±"
         sys.stdout.reconfigure(errors="backslashreplace")
+    if shutil.get_terminal_size().columns < NARROWEST:
+        os.environ["COLUMNS"] = str(NARROWEST)
     words = list(sys.argv[1:] if arguments is None else arguments)
     flags.clear()
     try:

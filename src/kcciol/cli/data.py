@@ -30,7 +30,7 @@ class DataOptions:
     action: Positional[Literal["list", "get", "check", "show"]]
     """What to do."""
     name: Positional[Annotated[str, arg(metavar="[NAME]")]] = ""
-    """The data set, for get, check and show."""
+    """The data set; list shows all without it."""
     out: Path = Path("sheet.png")
     """show: the PNG to write."""
     split: Literal["base", "validation", "novel"] = "base"
@@ -54,7 +54,10 @@ def data(words: Sequence[str]) -> int:
     if options.action == "list":
         table = Table("name", box=None, pad_edge=False)
         table.add_column("what it is, and its files under the data root", overflow="fold")  # a path must not be cut
+        if options.name:
+            package.DATASETS.find(options.name)
         found, wrong = package.DATASETS.survey(package.DATASETS.find)
+        found = {name: dataset for name, dataset in found.items() if options.name in ("", name)}
         for name, dataset in found.items():
             lines = [dataset.description, f"files: {with_flags(dataset.layout)}"]
             table.add_row(name, "\n".join(lines + [f"download: kcciol data get {name}"] * bool(dataset.download)))

@@ -49,7 +49,7 @@ class EvaluateOptions:
     trains: Literal["head", "all"] = "head"
     """With --learner or --compare: theta frozen and a head trained, or the whole network trained."""
     set: tuple[str, ...] = ()
-    """With --learner: settings that are not to be chosen, as name=value (slots=500 optimizer=adam)."""
+    """With one learner: settings that are not to be chosen, as name=value (slots=500 optimizer=adam)."""
     evaluation: OmitArgPrefixes[EvaluationConfig] = field(default_factory=EvaluationConfig)
 
 
@@ -107,7 +107,7 @@ def _refuse_unused(options: EvaluateOptions, evaluation: EvaluationConfig) -> No
     if not options.learner and options.compare is None:
         for name in ("trains", "set"):
             if getattr(options, name) != getattr(EvaluateOptions(options.run), name):
-                raise UserError(f"--{name.replace('_', '-')} goes with --learner or --compare: name one.")
+                raise UserError(f"--{name} goes with --learner or --compare: name one.")
         return
     if options.learner and options.compare is not None:
         raise UserError("--learner is for one, --compare for several: give one of the two.")
@@ -135,7 +135,7 @@ def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
     for name in names:
         learner_type(name)
     if options.set and len(names) > 1:
-        raise UserError("--set is for one learner: name it by --learner.")
+        raise UserError("--set is for one learner, but there are several: name one.")
     fixed, config = measure.parse_settings(names[0], options.set), options.evaluation
     which = "compare" if options.compare is not None else options.learner
     name = f"{which}-{'untrained' if options.untrained else path.stem}"

@@ -198,11 +198,14 @@ def evaluate_members(words: Sequence[str], members: Sequence[Member]) -> int:
 
 def end_of_phase(run: Path, phase: int) -> Path:
     """What a run folder holds of the end of a phase; 0: of its last."""
-    for number in (phase,) if phase else (3, 2, 1):
-        if (path := run / f"phase{number}.safetensors").exists():
-            return path
-    which = f"phase {phase}" if phase else "any phase"
-    raise UserError(f"The folder {run} holds no representation of {which}: train it to the end of a phase first.")
+    there = [number for number in (1, 2, 3) if (run / f"phase{number}.safetensors").exists()]
+    if not there:
+        which = f"phase {phase}" if phase else "any phase"
+        raise UserError(f"The folder {run} holds no representation of {which}: train it to the end of a phase first.")
+    if phase and phase not in there:
+        known = " and ".join(map(str, there))
+        raise UserError(f"The folder {run} holds no representation of phase {phase}: choose {known}, or leave it out.")
+    return run / f"phase{phase or there[-1]}.safetensors"
 
 
 def _functions(options: EvaluateMembersOptions, path: Path) -> list[dict[str, Any]]:

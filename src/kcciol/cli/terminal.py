@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import inspect
 import io
+import os
 import re
 import shutil
 import sys
@@ -33,6 +35,10 @@ class Terminal(Console):
         if all(isinstance(one, str) for one in objects):
             options.setdefault("soft_wrap", True)
         super().print(*(visible(one) if isinstance(one, str) else one for one in objects), **options)
+
+    def on_broken_pipe(self) -> None:
+        """Whoever calls says how a command ends whose reader has left."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):
@@ -90,7 +96,7 @@ def _flags_of(kind: type, key: str = "", flag: str = "--", top: bool = True) -> 
             yield from _flags_of(hint, "" if whole else f"{key}{name}.", flag if top else f"{flag}{name}.", False)
         elif top and name == "root":
             yield "data.root", "--root"
-        elif key:
+        elif not top:
             yield f"{key}{name}", f"{flag}{name}".replace("_", "-")
 
 
@@ -100,8 +106,12 @@ def with_flags(sentence: str) -> str:
     >>> flags["data.train_samples"] = "--data.train-samples"
     >>> with_flags("data.train_samples is 0: see my/data.train_samples.")
     '--data.train-samples is 0: see my/data.train_samples.'
+    >>> with_flags("There is no class 'data.train_samples'.")
+    "There is no class 'data.train_samples'."
     """
-    return re.sub(r"(?<![\w./-])[a-z]\w*\.[a-z]\w*", lambda found: flags.get(found[0], found[0]), sentence)
+    return re.sub(
+        r"(?<![\w./'\"-])[a-z]\w*\.[a-z]\w*|^[a-z]\w*(?= is )", lambda found: flags.get(found[0], found[0]), sentence
+    )
 
 
 def print_presets() -> None:

@@ -48,7 +48,7 @@ def train(words: Sequence[str]) -> int:
         out.print(
             "PRESET may also be a .toml file of the same shape, or the folder of a run. A setting that the file "
             "leaves out has its own default, not that of a preset. --out says where the run goes, --resume continues "
-            "it; of classes, --start begins after a phase of another run.",
+            "it, and --start begins with the phase after a file such as runs/mine/phase1.safetensors.",
             soft_wrap=False,
         )
         out.print("Several GPUs: torchrun --nproc-per-node 4 -m kcciol train PRESET --trajectory.count 4")
@@ -97,7 +97,7 @@ def train(words: Sequence[str]) -> int:
         wanted = options.config.evaluation.classes
         some = [n for n in wanted if n <= len(data.novel)] or [len(data.novel)]
         asked, least = options.config.evaluation, int(data.novel.counts.min())
-        classes = f" --classes {' '.join(map(str, some))}" if len(some) < len(wanted) else ""
+        classes = f" --classes {' '.join(map(str, some))}" if some != list(wanted) else ""
         if least < asked.train_samples + asked.test_samples:
             held_out = max(1, least // 4)
             classes += f" --train-samples {max(1, least - held_out)} --test-samples {held_out}"

@@ -73,10 +73,11 @@ class ClassSet:
         few = (self.counts < samples).nonzero().flatten().tolist()
         if few:
             i = few[0]
-            others = f" (and {len(few) - 1} other classes)" if len(few) > 1 else ""
+            count = int(self.counts[i])
+            others = f", and {len(few) - 1} more have too few" if len(few) > 1 else ""
             raise UserError(
-                f"Class {self.names[i]!r} has {int(self.counts[i])} images{others}, but {purpose} needs {samples} of "
-                "each class: add images, remove the class, or lower the numbers in the config."
+                f"Class {self.names[i]!r} has {count} image{'s' * (count != 1)}{others}, but {purpose} needs {samples} "
+                "of each class: add images, remove the class, or lower the numbers in the config."
             )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,10 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from kcciol.data.classset import ClassSet
 from kcciol.data.files import ClassFiles, DiskFile, ImageFile
-from kcciol.errors import UserError
+from kcciol.errors import UserError, quoted
 
 Mode = Literal["L", "RGB"]
+MODES = get_args(Mode)
 
 GREY = frozenset({"1", "L", "LA", "I", "I;16", "I;16L", "I;16B", "I;16N"})  # Pillow's modes without colour
 
@@ -105,6 +107,7 @@ def read_image(
     large as it is. Of many frames, the first.
     """
     most = max_pixels()
+    _require_request(source, mode, size, most)
     label, data = ("the image", b"") if isinstance(source, Image.Image) else _contents(source)
     try:
         with nullcontext(source) if isinstance(source, Image.Image) else _opened(data) as image:
@@ -115,9 +118,19 @@ def read_image(
     except Image.DecompressionBombError:  # which Pillow raises before it tells the size
         raise UserError(_undecodable(label, ValueError(f"it has more than {most} pixels"))) from None
     except MemoryError:
-        raise
+        raise UserError(f"There is not enough memory for {label}: use a smaller one.") from None
     except Exception as error:  # Pillow's plugins raise what they like: OSError, SyntaxError, struct.error, ...
         raise UserError(_undecodable(label, error)) from None
+
+
+def _require_request(source: object, mode: object, size: object, most: int) -> None:
+    """Refuse, as the caller's mistake and not the file's, what no image can be made of."""
+    if not (isinstance(source, (bytes, str, Path, Image.Image)) or hasattr(source, "label")):
+        raise UserError(f"An image must be a path, the bytes of a file or an image of Pillow's, not {quoted(source)}.")
+    if mode not in MODES:
+        raise UserError(f"mode is {quoted(mode)}, but must be 'L' (grey) or 'RGB' (colours).")
+    if size is not None and (type(size) is not int or not 1 <= size <= math.isqrt(most)):
+        raise UserError(f"size is {quoted(size)}, but must be a side of 1 to {math.isqrt(most)} pixels, or None.")
 
 
 class Room:

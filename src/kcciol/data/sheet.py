@@ -7,7 +7,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from kcciol.data.classset import ClassSet
-from kcciol.errors import UserError
+from kcciol.errors import UserError, visible
 from kcciol.files import replacing
 
 GAP = 2  # pixels between images
@@ -62,7 +62,7 @@ def _picture(classset: ClassSet, i: int, k: int) -> Image.Image:
 def _write_name(pen: ImageDraw.ImageDraw, name: str, top: int, row: int) -> None:
     """The name, its beginning cut where it is too long: the end tells classes of one alphabet apart."""
     font = ImageFont.load_default()
-    text = name.encode("ascii", "replace").decode()  # Pillow's own font has hardly more
+    text = visible(name).encode("ascii", "replace").decode()  # Pillow's own font has hardly more
     room = MARGIN - 8
     if pen.textlength(text, font) > room:
         while text and pen.textlength("..." + text, font) > room:

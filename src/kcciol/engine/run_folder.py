@@ -73,7 +73,8 @@ class RunFolder:
     def begun(self, check: Callable[[], None]) -> Iterator[None]:
         """The folder, made if need be, and held while the block runs; what the check refuses is not touched."""
         if self.path.is_dir():
-            with self.locked() if self.checkpoint.exists() else contextlib.nullcontext():  # says if somebody trains
+            there = self.checkpoint.exists() or self.config.exists()
+            with self.locked() if there else contextlib.nullcontext():  # which says if somebody trains
                 check()
             self._require_own()
         with contextlib.ExitStack() as stack:

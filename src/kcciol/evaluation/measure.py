@@ -173,8 +173,10 @@ def parse_settings(name: str, words: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for word in words:
         key, sign, text = word.partition("=")
-        if not sign:
+        if not sign or not key:
             raise UserError(f"{word!r} is not a setting as name=value.")
+        if key in found:
+            raise UserError(f"{key} is set twice: once is enough.")
         try:
             found[key] = {int: int, float: float}.get(hints.get(key, str), str)(text)
         except ValueError:

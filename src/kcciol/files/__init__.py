@@ -179,9 +179,12 @@ def largest_file() -> int:
 
 def path_of(path: str | Path) -> Path:
     """What names a file."""
-    if not isinstance(path, (str, Path)) or "\0" in str(path):
-        raise UserError(f"{quoted(path)} is not the name of a file.")
-    return Path(path)
+    try:
+        if isinstance(path, (str, Path)) and b"\0" not in os.fsencode(path):
+            return Path(path)
+    except UnicodeEncodeError:  # text that no file system has
+        pass
+    raise UserError(f"{quoted(path)} is not the name of a file.")
 
 
 def read_text(path: Path, kind: str = "file", errors: str = "strict") -> str:

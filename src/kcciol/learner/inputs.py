@@ -55,6 +55,8 @@ def _numbers(xs: ArrayLike | Tensor, width: int) -> Tensor:
         if isinstance(xs, Tensor):
             if xs.is_complex():
                 raise TypeError("complex numbers have no order")
+            if xs.is_nested:
+                raise TypeError("nested tensors have no shape")
             with torch.inference_mode(False):
                 return (xs.clone() if xs.is_inference() else xs).detach().to_dense().to("cpu", torch.float32)
         if any(map(np.ma.is_masked, xs if isinstance(xs, (list, tuple)) else [xs])):
@@ -77,7 +79,7 @@ def label_of(label: Hashable) -> Hashable:
     """The label, if it is one that comes back from a file as it is."""
     if isinstance(label, (Tensor, np.generic, np.ndarray)) and not isinstance(label, (np.datetime64, np.timedelta64)):
         if label.ndim:
-            raise UserError(f"The label {quoted(label)} is several numbers, so it cannot be a label.")
+            raise UserError(f"The label {quoted(label)} is an array, not one number: take the number out of it.")
         label = _plain_of(label)  # a tensor is equal to no other, however alike
     require_plain(label)
     return label
@@ -119,7 +121,7 @@ def require_plain(label: Hashable) -> None:
     if isinstance(label, str) and len(label) > LONGEST:
         raise UserError(f"A label may have {LONGEST:,} characters, but {quoted(label, 40)} has {len(label):,}.")
     if isinstance(label, int) and abs(label) >= 2**63:
-        raise UserError(f"A whole number must be below 2^63 to be a label, and {quoted(label, 40)} is not.")
+        raise UserError(f"A whole number must be smaller than 2^63 in size to be a label, not {quoted(label, 40)}.")
 
 
 def width_of(width: object, encoder: Encoder | str | None) -> int:

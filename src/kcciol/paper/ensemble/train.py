@@ -21,7 +21,7 @@ from torch import Tensor
 from kcciol.engine.device import pick_device
 from kcciol.engine.loop import Diverged, run_phases
 from kcciol.engine.record import record
-from kcciol.engine.run_folder import RESUMED, RunFolder, resumed, writable
+from kcciol.engine.run_folder import RESUMED, RunFolder, resumed
 from kcciol.errors import UserError, quoted
 from kcciol.files.tensors import Format, Tensors, add_nothing, read_tensors, write_tensors
 from kcciol.meta.mask import get_mask
@@ -125,9 +125,8 @@ def _begin(kind: Kind, members: Sequence[MemberConfig], folder: RunFolder, resum
     if not resume:
         net = kind.net(members[0])
         at = State(1, 0, {"Theta": torch.stack([net.init(m.seed) for m in members])})
-        with writable(folder.path):
-            save_state(folder.checkpoint, configs, at)
-            MEMBERS.write(path, {"members": configs, "record": record() | {RESUMED: []}})
+        save_state(folder.checkpoint, configs, at)
+        MEMBERS.write(path, {"members": configs, "record": record() | {RESUMED: []}})
         return at
     found, at = load_state(kind, folder.checkpoint)
     if [_identity(m) for m in found] != [_identity(m) for m in members]:
