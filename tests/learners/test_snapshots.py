@@ -229,3 +229,26 @@ def test_a_question_after_an_example_derives_nothing(
     assert isinstance(snapshot, ClassSnapshot)
     monkeypatch.setattr(type(snapshot.form), "derive", None)
     assert learner.predict_one([0.0, 1.0, 2.0, 0.0]) == 2
+
+
+@pytest.mark.parametrize("settings", [{}, {"optimizer": "adam"}, {"outputs": 9}, {"reserve": 0}])
+def test_no_later_example_changes_a_snapshot_of_online(settings: dict[str, Any]) -> None:
+    """And being asked changes nothing of what is learned, bit by bit."""
+    random = torch.Generator().manual_seed(0)
+    asked, alone = (OnlineLearner("online", 6, {"rate": 0.1, **settings}) for _ in range(2))
+    question = torch.rand(3, 6, generator=random)
+    taken: list[tuple[Any, torch.Tensor]] = []
+    for number in range(40):
+        xs, label = torch.rand(1 + 7 * (number % 2), 6, generator=random), number % (1 + number // 5)
+        for learner in (asked, alone):
+            learner.learn_many(xs, [label] * len(xs))
+        if number == 20:
+            asked.learner.load_state_dict(asked.learner.state_dict())
+        snapshot = asked.learner.snapshot()
+        taken.append((snapshot, snapshot.scores(question)))
+        assert snapshot.classes == len(asked.classes_)
+        assert torch.allclose(snapshot.scores(question), alone.learner.scores(question[None])[0])
+    for snapshot, scores in taken:
+        assert torch.equal(snapshot.scores(question), scores)
+    mine, other = asked.learner.state_dict(), alone.learner.state_dict()
+    assert all(torch.equal(mine[name], other[name]) for name in other)

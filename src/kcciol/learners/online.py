@@ -45,8 +45,15 @@ class Online(GradientLearner):
     def snapshot(self) -> Snapshot:
         if self.copies > 1 or self.device.type != "cpu" or not isinstance(self.model, Head) or not self.seen.all():
             return super().snapshot()
-        used = 1 + self.classes
-        return HeadSnapshot(*(self.rows[PARAMETERS + name][0, :used].clone() for name in ("weight", "bias")))
+        self._watched = True
+        return HeadSnapshot(*(self.parameters[name][0] for name in ("weight", "bias")))
+
+    def _before_change(self, y: Labels) -> None:
+        """The snapshot keeps its memory, and W goes on in a copy."""
+        *_, offset, count = self._views_of_one()
+        weight, bias = (self.parameters[name].clone() for name in ("weight", "bias"))
+        self.rows = self.rows | {PARAMETERS + "weight": weight, PARAMETERS + "bias": bias}
+        self._views, self._one_cache, self._watched = {}, (weight[0], bias[0], offset, count), False
 
     def _learn(self, x: Tensor, y: Labels) -> None:
         if self.single:
