@@ -13,7 +13,7 @@ import torch
 
 from kcciol.engine.run_folder import RunFolder
 from kcciol.errors import UserError
-from kcciol.files import append_json, file_lock, read_json
+from kcciol.files import append_json, file_lock, read_json, replacing, write_json
 from kcciol.files.tensors import Format, read_tensors, write_tensors
 from kcciol.paper.cellfile import read_cell
 from kcciol.paper.report.read import read_table
@@ -90,6 +90,18 @@ def test_json_that_is_too_deep_is_a_sentence(read: Callable[[Path], object], tex
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(UserError, match=r"a\.json"):
         read(tmp_path / "a.json")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no such rights")
+def test_a_file_keeps_its_rights_when_it_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "private.json"
+    write_json(path, 1)
+    path.chmod(0o600)
+    with replacing(path) as part:
+        assert part.stat().st_mode & 0o777 == 0o600  # while it is written, too
+        part.write_text("2")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_json(path) == 2
 
 
 def test_the_place_of_the_data_is_kept_beside_the_run(tmp_path: Path) -> None:

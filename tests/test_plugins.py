@@ -144,3 +144,20 @@ def test_a_broken_package_does_not_stop_a_report(folder: Path) -> None:
     package(folder, "broken_learner", "raise ImportError", "kcciol.learners", worse="broken_learner:Worse")
     assert "worse" in LEARNERS
     assert set(explained(["ncm", "worse"])) == {"ncm"}
+
+
+def test_what_cannot_be_a_place_is_named(folder: Path) -> None:
+    package(folder, "badly_written", "", theirs="their package!!")
+    (folder / "badly_written-1.0.dist-info" / "METADATA").unlink()  # nor does it say what it is called
+    found, wrong = things().survey(things().describe)
+    assert list(found) == ["ours"]
+    assert wrong == [
+        "The thing 'theirs' of the package their package!! is 'their package!!', but must be 'module:name': mend or "
+        "uninstall that package."
+    ]
+
+
+def test_a_package_that_ends_the_process_is_a_sentence(folder: Path) -> None:
+    package(folder, "leaver", "raise SystemExit(3)", theirs="leaver:value")
+    with pytest.raises(UserError, match="of the package leaver cannot be used"):
+        things().find("theirs")

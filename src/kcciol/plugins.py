@@ -11,13 +11,14 @@ Nothing is imported before it is used, so that a list of what there is need not 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Generic, TypeVar, cast
 
-from kcciol.errors import UserError
+from kcciol.errors import UserError, quoted
 
 T = TypeVar("T")
 Looked = TypeVar("Looked")
@@ -56,7 +57,7 @@ class Registry(Mapping[str, T], Generic[T]):
             found = entry.load()
             if self._require is not None:
                 self._require(found)
-        except Exception as error:  # whatever another package does wrong
+        except (Exception, SystemExit) as error:  # whatever another package does wrong
             raise UserError(
                 f"The {self.noun} {name!r} of the package {_package(entry)} cannot be used "
                 f"({type(error).__name__}: {error}): mend or uninstall that package."
@@ -71,6 +72,11 @@ class Registry(Mapping[str, T], Generic[T]):
         if len(entries) > 1:
             packages = " and ".join(map(_package, entries))
             raise UserError(f"The packages {packages} each bring a {self.noun} {name!r}: uninstall one of them.")
+        if not EntryPoint.pattern.match(entries[0].value):
+            raise UserError(
+                f"The {self.noun} {name!r} of the package {_package(entries[0])} is {quoted(entries[0].value)}, but "
+                "must be 'module:name': mend or uninstall that package."
+            )
         return entries[0]
 
     def definition(self, name: str) -> Definition | None:
@@ -129,7 +135,8 @@ class Registry(Mapping[str, T], Generic[T]):
 
 
 def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else entry.module.partition(".")[0]
+    name = entry.dist.name if entry.dist is not None else None
+    return name or re.split(r"[.:]", entry.value)[0]  # a damaged package has no name
 
 
 def _source(module: str) -> Path | None:

@@ -16,6 +16,7 @@ from kcciol.errors import UserError, quoted
 from kcciol.files import DEEPEST, read_text, require_shallow
 
 T = TypeVar("T")
+LARGEST_CONFIG = 2**20  # bytes
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -92,16 +93,22 @@ def _toml(value: Any) -> str:
     return text
 
 
+_NO_BARE_KEY = re.compile(
+    r"""\"{3}(?:[^\\]|\\.)*?(?:\"{3,5}|\Z) | '{3}.*?(?:'{3,5}|\Z) | "(?:[^"\\\n]|\\.)*"? | '[^'\n]*'? | \#[^\n]*""",
+    re.DOTALL | re.VERBOSE,
+)  # texts of several lines and of one, comments; one that does not end is an error there, and nothing after it is read
+
+
 def _require_short_keys(text: str) -> None:
     """Refuse, before memory is taken, a key that is a table in a table in a table without end: a.a.a.a = 1."""
-    bare = re.sub(r"#.*", "", re.sub(r"\"[^\"\n]*\"|'[^'\n]*'", "q", text))
+    bare = _NO_BARE_KEY.sub("q", text)
     if any(word.count(".") > DEEPEST for word in re.findall(r"[\w. \t-]+", bare)):
         raise ValueError("it is nested too deeply")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The values of a TOML file."""
-    text = read_text(path, "config file")
+    text = read_text(path, "config file", largest=LARGEST_CONFIG)
     try:
         _require_short_keys(text)  # else each takes its length squared of memory
         values = tomllib.loads(text)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 
-from kcciol.engine.device import Precision, encoder_dtype, precision
+from kcciol.engine.device import Precision, encoder_dtype, machine_bytes, precision
 
 GPU = torch.device("cuda")
 
@@ -77,3 +78,15 @@ def test_threads_share_a_precision_and_who_wants_another_waits() -> None:
 def test_activations_are_bfloat16_on_a_gpu_alone() -> None:
     assert encoder_dtype("bf16", GPU) == torch.bfloat16
     assert encoder_dtype("bf16", torch.device("cpu")) == encoder_dtype("tf32", GPU) == torch.float32
+
+
+@pytest.mark.parametrize(("said", "found"), [("4096\n", 4096), ("max\n", None), (None, None)])
+def test_a_container_has_less_memory_than_its_machine(
+    said: str | None, found: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kcciol.engine.device.LIMITS", ())
+    whole = machine_bytes()
+    if said is not None:
+        (tmp_path / "memory.max").write_text(said)
+    monkeypatch.setattr("kcciol.engine.device.LIMITS", (str(tmp_path / "memory.max"),))
+    assert machine_bytes() == (found or whole)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
 from kcciol.data.dataset import Download
 from kcciol.data.files import open_data
 from kcciol.errors import UserError
-from kcciol.files import give_usual_rights
 
 
 def fetch(download: Download, root: Path) -> list[str]:
@@ -55,7 +55,7 @@ def _download(url: str, digest: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         # pooch writes beside the target, checks the md5, and only then renames
         pooch.retrieve(url, known_hash=f"md5:{digest}", fname=path.name, path=path.parent)
-        give_usual_rights(path)
+        _give_usual_rights(path)
     except ValueError:
         raise UserError(f"What came from {url} has not the md5 {digest}: try again, or {by_hand}.") from None
     except (FileExistsError, NotADirectoryError):
@@ -64,6 +64,13 @@ def _download(url: str, digest: str, path: Path) -> None:
         raise UserError(f"The folder {path.parent} is not one you may write to: choose another --root.") from None
     except OSError as error:  # also all of requests' errors
         raise UserError(f"{url} could not be downloaded ({_brief(error)}): try again, or {by_hand}.") from None
+
+
+def _give_usual_rights(path: Path) -> None:
+    """Give a file the rights that new files have; pooch makes its own readable by the owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)
 
 
 def _pooch() -> Any:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -24,12 +25,18 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of a container
+
+
 def machine_bytes() -> int:
-    """The memory that this machine has; where that is not known, more than any."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 2**62
+    """The memory that this machine, or container, has; where that is not known, more than any."""
+    found = 2**62
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in LIMITS:
+        with contextlib.suppress(ValueError, OSError):  # there is none, or it says "max"
+            found = min(found, int(Path(path).read_text()))
+    return found
 
 
 def usable_device(name: str | torch.device) -> torch.device:

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,19 +27,13 @@ except ImportError:  # not on Windows, where everyone has every lock
     fcntl = None  # type: ignore[assignment]
 
 LARGEST = 2**32  # bytes of a file that is read; the variable KCCIOL_LARGEST_FILE says another number
-LARGEST_TEXT = 2**30  # of JSON or TOML
+LARGEST_TEXT = 2**26  # of JSON
+MOST_VALUES = 2**21  # in it, each of which takes many times its bytes
 DEEPEST = 16  # tables within tables
 _PART = re.compile(r"\.(.+)\.[0-9a-f]{8}\.part")
 
 
 # --- appearing whole --------------------------------------------------------------------------------------------------
-
-
-def give_usual_rights(path: Path) -> None:
-    """Give a file the rights that new files have; some libraries make theirs readable by the owner alone."""
-    mask = os.umask(0)
-    os.umask(mask)
-    path.chmod(0o666 & ~mask)
 
 
 def _lock(file: IO[bytes], wait: bool = False) -> bool | None:
@@ -85,6 +80,8 @@ def replacing(path: Path) -> Iterator[Path]:
     remove_stale_parts(path.parent, path.name)
     part, lock = _new_part(path)
     try:
+        with contextlib.suppress(OSError):  # a new file has the usual rights, and some systems have none
+            shutil.copymode(path, part)
         with lock:
             yield part
             with part.open("rb+") as file:
@@ -187,10 +184,10 @@ def path_of(path: str | Path) -> Path:
     raise UserError(f"{quoted(path)} is not the name of a file.")
 
 
-def read_text(path: Path, kind: str = "file", errors: str = "strict") -> str:
-    """A text file; errors are what `bytes.decode` does with bytes that are no text."""
+def read_text(path: Path, kind: str = "file", errors: str = "strict", largest: int = LARGEST_TEXT) -> str:
+    """A text file of so many bytes at most; errors are what `bytes.decode` does with bytes that are no text."""
     try:
-        return read_bytes(path, kind, largest=LARGEST_TEXT).decode(errors=errors).replace("\r\n", "\n")
+        return read_bytes(path, kind, largest=largest).decode(errors=errors).replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise UserError(f"The {kind} {path} cannot be read ({error}).") from None
 
@@ -206,12 +203,32 @@ def read_json(path: Path, kind: str = "file") -> Any:
 def parse_json(text: str | bytes, levels: int = DEEPEST, **parsers: Any) -> Any:
     """The value of a text that may be hostile: what is no JSON, or too deep, is a ValueError. The parsers are those
     that `json.loads` takes."""
+    if isinstance(text, bytes):
+        text = text.decode()
+    if (values := values_in(text.encode(errors="surrogatepass"))) > MOST_VALUES:  # before memory is taken
+        raise ValueError(f"it holds {values:,} values")
     try:
         value = json.loads(text, **parsers)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     require_shallow(value, levels)
     return value
+
+
+def values_in(text: bytes) -> int:
+    """How many values a text of JSON holds, at most: the signs outside of strings before which there may be one.
+
+    >>> values_in(b'{"a": [1, 2], "b, c": "\\\\\\", [[["}')
+    4
+    """
+    text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    found, inside = 0, 0
+    for first in range(0, len(text), 2**16):  # in parts, since each piece of text takes more than its bytes
+        pieces = text[first : first + 2**16].split(b'"')
+        outside = b"".join(pieces[inside::2])
+        found += sum(map(outside.count, (b",", b"[", b"{")))
+        inside ^= (len(pieces) - 1) & 1
+    return found
 
 
 def require_shallow(value: Any, levels: int = DEEPEST) -> None:

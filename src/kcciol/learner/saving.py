@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from kcciol.errors import UserError, quoted
-from kcciol.files import require_place
-from kcciol.files.tensors import LARGEST_HEADER, MOST_VALUES, Format, Header, Tensors, write_tensors
+from kcciol.files import MOST_VALUES, require_place
+from kcciol.files.tensors import LARGEST_HEADER, Format, Header, Tensors, write_tensors
 from kcciol.learner.inputs import require_plain
 from kcciol.learners import learner_type
 from kcciol.learners.base import Learner, Settings, check_settings

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from kcciol.config import NetConfig
-from kcciol.errors import UserError
+from kcciol.errors import UserError, quoted
 from kcciol.nets import convolution as conv
 from kcciol.nets.pixels import to_unit
 
@@ -59,7 +59,7 @@ class ConvEncoder:
             height, width = (height - 3) // stride + 1, (width - 3) // stride + 1
             if height < 1 or width < 1:
                 raise UserError(
-                    f"net.strides {list(net.strides)} shrink images of {image_shape[1]}x{image_shape[2]} pixels to "
+                    f"net.strides {quoted(list(net.strides))} shrink images of {image_shape[1]}x{image_shape[2]} pixels to "
                     "nothing: take fewer layers or a larger data.size."
                 )
             self.sides.append((height, width))
