@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -33,19 +34,21 @@ from kcciol.engine import checkpoint
 from kcciol.engine.record import commit_of
 from kcciol.engine.run_folder import RunFolder
 from kcciol.errors import UserError
-from kcciol.files import remove_stale_parts, replacing
+from kcciol.files import MOST_VALUES, read_json, remove_stale_parts, replacing
 from kcciol.files import tensors as files
 from kcciol.files.tensors import Format, read_tensors, sealed, unsealed, write_tensors
 from kcciol.learner import OnlineLearner
 from kcciol.learner.saving import FORMAT
 from kcciol.learners import fitting, learner_type
+from kcciol.learners.knowledge import SEEN
 from kcciol.learners.model import Head
 from kcciol.learners.ncm import NCM, NCMSettings
 from kcciol.learners.ring import KEPT
-from kcciol.serialization import to_toml
+from kcciol.serialization import LARGEST_CONFIG, to_toml
 from kcciol.testing.case import equal
 
 WIDTH = 5
+LONG = ".".join("a" * 9_000)  # a key that would be as many tables
 OPTIONS = Options(seconds=10.0)  # a busy machine is no failure
 
 
@@ -447,12 +450,33 @@ def test_numbers_have_bounds(words: list[str], says: str, tmp_path: Path, capsys
         ".".join("a" * 100_000) + " = 1",
         f"x = {{ {' . '.join('a' * 100_000)} = 1 }}",
         "[" + ".".join(["'=#'"] * 50_000) + "]",
+        f'"\\"".{LONG}."\\"" = 1',
+        f'a = {{ b = """\n""", {LONG} = "x" }}',
+        f'a = """b"""""\n{LONG} = 1',
+        f"a = '''\n\"'''\n{LONG} = 1",
+        f"a = 1 # it's\n{LONG} = 'x'",
+        "#" * (LARGEST_CONFIG + 1),
     ],
-    ids=["lists", "digits", "hexadecimal digits", "key", "key in a table", "name of a table"],
+    ids=[
+        *("lists", "digits", "hexadecimal digits", "key", "key in a table", "name of a table"),
+        *(
+            "key among texts",
+            "key after lines",
+            "key after quotes",
+            "key after a quote",
+            "key after a comment",
+            "large",
+        ),
+    ],
 )
 def test_odd_toml_is_a_sentence(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "odd.toml").write_text(text)
-    assert main(["train", str(tmp_path / "odd.toml"), "--out", str(tmp_path / "x")]) == 2
+    tracemalloc.start()
+    try:
+        assert main(["train", str(tmp_path / "odd.toml"), "--out", str(tmp_path / "x")]) == 2
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
     said = capsys.readouterr().err
     assert said.startswith("kcciol: ")
     assert said.count("\n") == 1
@@ -541,6 +565,40 @@ def test_what_is_not_ours_is_refused_before_memory_is_taken(
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{" + rb"\"" * 1_000_000,
+        b'{"' + rb"\"" * 1_000_000,
+        b'{"__metadata__": {"kcciol": "' + b"[1, " * 2**20 + b'"}}',
+        b"{" + b'"a": [1, {}], ' * 2**18 + b"}",
+    ],
+    ids=["quotes", "a text without end", "a text of many values", "many entries"],
+)
+@pytest.mark.parametrize("load", [OnlineLearner.load, encoders.load])
+def test_a_header_that_would_take_long_is_refused_at_once(
+    load: Callable[[Path], object], header: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "long.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    began = time.perf_counter()
+    with pytest.raises(UserError, match="damaged or truncated"):
+        load(path)
+    assert time.perf_counter() - began < OPTIONS.seconds
+
+
+def test_json_of_too_many_values_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "many.json"
+    path.write_text("[" + "[]," * MOST_VALUES + "0]")
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=r"holds [\d,]+ values"):
+            read_json(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate memory: you tried to allocate 9 bytes")])
 @pytest.mark.parametrize("where", ["kcciol.files.tensors.deserialize", "kcciol.learner.load_knowledge"])
 def test_too_little_memory_for_a_learner_is_a_sentence(
@@ -552,6 +610,36 @@ def test_too_little_memory_for_a_learner_is_a_sentence(
     path = kept(tmp_path)
     monkeypatch.setattr(where, none)
     with pytest.raises(UserError, match="not enough memory for the learner"):
+        OnlineLearner.load(path)
+
+
+def test_a_file_that_names_classes_nobody_has_seen_is_refused(tmp_path: Path) -> None:
+    def unsee(metadata: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        tensors[SEEN][0, 1] = False
+
+    path = kept(tmp_path, "online")
+    rewritten(path, unsee)
+    with pytest.raises(UserError, match="labels of classes that it has not seen"):
+        OnlineLearner.load(path)
+
+
+def test_a_learner_that_this_machine_has_no_memory_for_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcciol.learner.machine_bytes", lambda: 1000)
+    with pytest.raises(UserError, match=r"cannot be made here: it takes [\d,]+ bytes, of 1,000"):
+        OnlineLearner("ridge", WIDTH)
+
+
+BUSY = [("mer", "batches"), ("gss", "passes"), ("merlin", "updates"), ("hal", "anchor_steps")]
+
+
+@pytest.mark.parametrize(("name", "setting"), BUSY)
+def test_a_file_that_would_keep_one_busy_is_refused(name: str, setting: str, tmp_path: Path) -> None:
+    def more(metadata: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        metadata["settings"][setting] = 2**31 - 1
+
+    path = kept(tmp_path, name)
+    rewritten(path, more)
+    with pytest.raises(UserError, match=r"but must be .* at most 10000"):
         OnlineLearner.load(path)
 
 

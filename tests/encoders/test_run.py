@@ -13,6 +13,7 @@ from kcciol.data import load
 from kcciol.encoders import Encoder
 from kcciol.encoders.run import Representation
 from kcciol.errors import UserError
+from kcciol.nets.classification import Classification
 from tests.learners.battery import tiny
 
 
@@ -39,8 +40,9 @@ def test_the_identity_is_of_what_decides_the_features() -> None:
     stepped = Representation.untrained(strides, data.base)
     for key, tensor in stepped.problem.theta(stepped.Theta).items():
         tensor.copy_(untrained.problem.theta(untrained.Theta)[key])
-    found = {r.identity for r in (untrained, moved, other, stepped)}
-    assert len(found) == 4
+    wider = Representation(config, Classification(config.net, (1, 28, 29), 6), untrained.Theta, data.base.names)
+    found = {r.identity for r in (untrained, moved, other, stepped, wider)}
+    assert len(found) == 5
     assert torch.equal(again.features(data.novel.images), untrained.features(data.novel.images))
 
 

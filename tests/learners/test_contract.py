@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 
 from kcciol.errors import UserError
+from kcciol.learner import OnlineLearner
 from kcciol.learners import LEARNERS, learner_type
 from kcciol.learners.base import Labels
+from kcciol.learners.knowledge import KIND
+from kcciol.learners.memory import Memory
 from kcciol.learners.model import Head, Network, Parameters
-from kcciol.learners.ncm import NCM
+from kcciol.learners.ncm import NCM, NCMSettings
 from kcciol.learners.statistics import MEAN
 from kcciol.nets.copies import inputs_last
 from kcciol.testing import CHECKS, Case, case_of, check_learner, checks
@@ -196,3 +199,50 @@ def test_weights_in_another_order_of_memory_learn_the_same(name: str, monkeypatc
     restored.load_state_dict(saved)
     assert restored.state["parameters.conv2.weight"].stride() == order
     assert same(other, restored)
+
+
+def test_what_derives_from_class_means_answers_by_its_own_scores() -> None:
+    class Reversed(NCM):
+        def _scores(self, x: Tensor) -> Tensor:
+            return -super()._scores(x)
+
+    learner = OnlineLearner("ncm", WIDTH).learn_one([0.0] * WIDTH, "a").learn_one([1.0] * WIDTH, "b")
+    assert learner.predict_one([0.0] * WIDTH) == "a"
+    assert learner.learner.snapshot().lasting
+    other = Reversed(Head(WIDTH), NCMSettings())
+    other.load_state_dict(learner.learner.state_dict() | {KIND: Reversed.kind()})
+    learner.learner, learner._known = other, None
+    assert learner.predict_one([0.0] * WIDTH) == "b"
+    assert not other.snapshot().lasting
+
+
+@pytest.mark.parametrize("name", ["ncm", "online", "er"])
+def test_a_class_that_could_not_be_learned_leaves_a_gap(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    learner = make(name)
+    x = torch.ones(1, *learner.model.input_shape)
+    learner.learn(x, np.array([5]))
+    with monkeypatch.context() as patch:
+        patch.setattr(learner, "_learn", fail)
+        with pytest.raises(MemoryError):
+            learner.learn(x, np.array([2]))
+    assert learner.seen[0].tolist() == [False] * 5 + [True]
+    assert learner.scores(x[None])[0, 0, :5].tolist() == [-torch.inf] * 5
+
+
+def test_the_row_of_a_class_that_was_taken_back_is_blank(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    learner = OnlineLearner("merlin", WIDTH, {"tune_steps": 0})
+    learner.learn_one([1.0] * WIDTH, "a").learn_one([-1.0] * WIDTH, "b")
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, "add", fail)
+        with pytest.raises(UserError):
+            learner.learn_one([5.0] * WIDTH, "c")
+    for name, rows in learner.learner.rows.items():
+        free = rows[0, learner.learner.first[name] + 2 :]
+        assert len(free)
+        assert not bool(free.any()), name

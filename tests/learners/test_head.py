@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kcciol.config import EvaluationConfig
@@ -20,7 +22,7 @@ from kcciol.evaluation import trace
 from kcciol.evaluation.start import Start
 from kcciol.evaluation.stream import Schedule
 from kcciol.evaluation.trace import Streams, feed, run_copies
-from kcciol.learners.base import Learner
+from kcciol.learners.base import Labels, Learner
 from kcciol.learners.gradient import GradientSettings
 from kcciol.learners.head import HeadInStep, Layer, StartedHead, with_bias
 from kcciol.learners.model import Head
@@ -294,3 +296,23 @@ def test_kernel_on_the_gpu(copies: int, outputs: int, width: int) -> None:
 if __name__ == "__main__":
     compare_fused("cpu")
     compare_adam_step("cpu")
+
+
+def test_what_derives_from_online_and_does_something_else_is_asked_itself() -> None:
+    class Lazy(Online):
+        def _learn(self, x: Tensor, y: Labels) -> None: ...
+
+    class Cosine(Online):
+        def _scores(self, x: Tensor) -> Tensor:
+            return F.normalize(super()._scores(x), dim=-1)
+
+    class Renamed(Online):
+        card = replace(Online.card, what="the same")
+
+    settings = GradientSettings(outputs=CLASSES)
+    taken = [kind.in_step(Head(WIDTH), settings, CLASSES) for kind in (Lazy, Cosine, Renamed)]
+    assert taken == [Lazy, Cosine, HeadInStep]
+    for kind, lasting in ((Cosine, False), (Renamed, True)):
+        learner = kind(Head(WIDTH), GradientSettings())
+        learner.learn(torch.ones(1, WIDTH), np.array([0]))
+        assert learner.snapshot().lasting == lasting

@@ -252,3 +252,16 @@ def test_no_later_example_changes_a_snapshot_of_online(settings: dict[str, Any])
         assert torch.equal(snapshot.scores(question), scores)
     mine, other = asked.learner.state_dict(), alone.learner.state_dict()
     assert all(torch.equal(mine[name], other[name]) for name in other)
+
+
+def test_a_small_class_beside_large_ones_leaves_the_bound_theirs() -> None:
+    """A block's bound is that of all its classes, not of the newest."""
+    random = torch.Generator().manual_seed(3)
+    middle = 1e4 * torch.randn(64, generator=random)
+    learner = OnlineLearner("ncm", 64).learn_one(middle, "a")
+    learner.learn_one(middle + 0.01 * torch.randn(64, generator=random), "b")
+    learner.predict_one(middle)
+    learner.learn_one(torch.full((64,), 1e-3), "small")
+    asked = middle + 0.02 * torch.randn(200, 64, generator=random)
+    plain = learner.learner.scores(asked[None])[0].argmax(-1).tolist()
+    assert [learner.classes_.index(label) for label in learner.predict_many(asked)] == plain

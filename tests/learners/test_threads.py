@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,8 @@ import torch
 
 from kcciol.errors import UserError
 from kcciol.learner import OnlineLearner
-from kcciol.learners import LEARNERS
-from kcciol.learners.base import Labels
+from kcciol.learners import LEARNERS, learner_type
+from kcciol.learners.base import Labels, Learner
 from kcciol.learners.gradient import GradientSettings
 from kcciol.learners.model import Head
 from kcciol.learners.online import Online
@@ -261,10 +263,12 @@ def test_a_copy_goes_on_by_itself(name: str, duplicate: Callable[[OnlineLearner]
     two = duplicate(one)
     before = one.scores_one(torch.ones(WIDTH))
     assert two.scores_one(torch.ones(WIDTH)) == before
-    two.learn_one(torch.ones(WIDTH), "new")
-    assert one.scores_one(torch.ones(WIDTH)) == before
-    one.learn_one(torch.ones(WIDTH), "new")
-    assert one.scores_one(torch.ones(WIDTH)) == two.scores_one(torch.ones(WIDTH))
+    for label in (one.classes_[0], "new", one.classes_[1]):
+        two.learn_one(torch.ones(WIDTH), label)
+        assert one.scores_one(torch.ones(WIDTH)) == before
+        one.learn_one(torch.ones(WIDTH), label)
+        assert (before := one.scores_one(torch.ones(WIDTH))) == two.scores_one(torch.ones(WIDTH))
+    assert equal(one.learner.state_dict(), two.learner.state_dict())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -298,3 +302,67 @@ def test_a_label_is_known_before_it_is_answered() -> None:
 
     at_once(learn, ask)
     assert len(learner.classes_) == 1 + 200 * THREADS
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError()])
+@pytest.mark.parametrize("name", ["ncm", "slda", "online"])
+def test_where_no_snapshot_can_be_made_none_is_out_of_date(
+    name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise error
+
+    learner, other = (make(name).learn_one(torch.eye(WIDTH)[0], "a") for _ in range(2))
+    learner.predict_one(torch.eye(WIDTH)[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(learner.learner, "snapshot", fail)
+        with contextlib.suppress(KeyboardInterrupt):
+            learner.learn_one(torch.eye(WIDTH)[1], "b")
+        if isinstance(error, MemoryError):
+            with pytest.raises(UserError, match="not enough memory to answer"):
+                learner.predict_one(torch.eye(WIDTH)[1])
+    other.learn_one(torch.eye(WIDTH)[1], "b")
+    assert learner.scores_one(torch.eye(WIDTH)[1]) == other.scores_one(torch.eye(WIDTH)[1])
+    assert learner.predict_one(torch.eye(WIDTH)[1]) == "b"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if learner_type(name).end_task is not Learner.end_task])
+def test_a_task_ends_whole_or_not_at_all(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = make(name)
+    for x, label in stream(0, 12):
+        learner.learn_one(x, label)
+    before = learner.learner.state_dict()
+    with monkeypatch.context() as patch:
+        done = learner_type(name).end_task
+
+        def interrupted(self: Learner) -> None:
+            done(self)
+            raise KeyboardInterrupt
+
+        patch.setattr(learner_type(name), "end_task", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            learner.end_task()
+    assert equal(learner.learner.state_dict(), before)
+    learner.end_task()
+    assert not equal(learner.learner.state_dict(), before)
+
+
+@pytest.mark.parametrize("act", ["save", "copy"])
+def test_what_is_saved_or_copied_is_of_one_moment(act: str, tmp_path: Path) -> None:
+    """Both wait until whoever learns has done so."""
+    learner = make("ncm").learn_one(torch.ones(WIDTH), "a")
+    done = threading.Event()
+
+    def do() -> None:
+        if act == "save":
+            learner.save(tmp_path / "one.safetensors")
+        else:
+            pickle.dumps(learner)
+        done.set()
+
+    with learner._learning():
+        thread = threading.Thread(target=do)
+        thread.start()
+        assert not done.wait(0.2)
+    thread.join()
+    assert done.is_set()

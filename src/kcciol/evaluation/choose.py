@@ -113,11 +113,6 @@ class Choice:
         """The rate chosen, of learners that have one."""
         return float(getattr(self.settings, "rate"))  # noqa: B009
 
-    @property
-    def rates(self) -> dict[float, float]:
-        """The scores by rate, ascending."""
-        return dict(sorted((float(getattr(s, "rate")), score) for s, score in self.scores.items()))  # noqa: B009
-
     def to_dict(self) -> dict[str, Any]:
         size = {"classes": self.classes, "trajectories": self.trajectories, "samples": self.samples}
         return {

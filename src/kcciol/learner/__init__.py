@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import itertools
@@ -34,7 +35,7 @@ from kcciol.learner.saving import (
     write,
 )
 from kcciol.learners import learner_type
-from kcciol.learners.base import Settings, check_settings
+from kcciol.learners.base import Learner, Settings, check_settings
 from kcciol.learners.model import Head
 from kcciol.learners.snapshot import NO_CLASS, Snapshot
 from kcciol.serialization import from_dict
@@ -120,7 +121,8 @@ class OnlineLearner:
 
     def learn_many(self, xs: ArrayLike | Tensor | Sequence[Any], labels: Iterable[Hashable]) -> OnlineLearner:
         """Learn examples (n, width) in their order, or none if one of them is bad. The result is that of `learn_one` on
-        each, but for rounding; several of one class in a row are learned together, which is quicker with most."""
+        each, but for rounding; several of one class in a row are learned together, which is quicker with most. Where
+        memory runs out, or somebody interrupts, those before stay learned."""
         examples = examples_of(xs, self.width)
         checked = labels_of(labels, len(examples))
         first = 0
@@ -135,7 +137,8 @@ class OnlineLearner:
     @contextmanager
     def _learning(self) -> Iterator[None]:
         """One at a time; then whoever asks learns of it. A class that could not be learned, for want of room or since
-        the learning was interrupted, is not known."""
+        the learning was interrupted, is not known. Of an example that failed half-way closed forms know nothing;
+        others may have taken a part of its step."""
         with self._turn, torch.inference_mode(False):  # what is made in that mode could not be changed outside of it
             try:
                 yield
@@ -146,19 +149,26 @@ class OnlineLearner:
                     self._letters -= letters_of(label := self._labels.pop())
                     self._number.pop(label, None)
                 if self._known is not None:
-                    known = self.learner.snapshot()
-                    self._known = known if known.lasting else None
+                    known = None
+                    try:
+                        with contextlib.suppress(MemoryError, RuntimeError):  # whoever asks next tries again
+                            known = self.learner.snapshot()
+                    finally:  # interrupted, what was known before is no answer any more
+                        self._known = known if known is not None and known.lasting else None
 
     def _ask(self, question: Callable[[Snapshot], Answer]) -> Answer:
         """The answer by what is known now."""
         if (known := self._known) is not None:
             return question(known)
-        with self._turn, torch.inference_mode(False):
-            known = self.learner.snapshot()
-            if not known.lasting:
-                return question(known)
-            self._known = known
-        return question(known)
+        try:
+            with self._turn, torch.inference_mode(False):
+                known = self.learner.snapshot()
+                if not known.lasting:
+                    return question(known)
+                self._known = known
+            return question(known)
+        except MemoryError as error:
+            raise UserError(f"There is not enough memory to answer ({error}): ask about fewer at once.") from error
 
     def _number_of(self, label: Hashable) -> int:
         """The class of this label, which is named before it is learned: whatever happens, none has another's name."""
@@ -174,9 +184,16 @@ class OnlineLearner:
         require_room_for_labels(len(self._labels) + len(new), self._letters + sum(map(letters_of, new)))
 
     def end_task(self) -> OnlineLearner:
-        """Say that a task has ended, to learners that make use of it."""
+        """Say that a task has ended, to learners that make use of it. It ends whole or not at all."""
+        if type(self.learner).end_task is Learner.end_task:
+            return self
         with self._learning():
-            self.learner.end_task()
+            before = copy.deepcopy(self.learner)
+            try:
+                self.learner.end_task()
+            except BaseException:
+                self.learner = before
+                raise
         return self
 
     def predict_one(self, x: ArrayLike | Tensor) -> Hashable:
@@ -208,8 +225,16 @@ class OnlineLearner:
             return copy.deepcopy({n: v for n, v in vars(self).items() if n not in ("_turn", "_known")})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        with torch.inference_mode(False):  # a copy that was made in that mode could not learn outside of it
-            vars(self).update(copy.deepcopy(state), _turn=threading.RLock(), _known=None)
+        if torch.is_inference_mode_enabled():  # a file read in that mode gives what could not learn outside of it
+            with torch.inference_mode(False):
+                state = copy.deepcopy(state)
+        vars(self).update(state, _turn=threading.RLock(), _known=None)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OnlineLearner:
+        other = type(self).__new__(type(self))
+        with torch.inference_mode(False):
+            other.__setstate__(self.__getstate__())
+        return other
 
     def _answers(self, examples: Tensor) -> list[Hashable]:
         answers = self._ask(lambda known: known.answers(examples))

@@ -93,6 +93,13 @@ class Learner(Knowledge, ABC):
         return cls
 
     @classmethod
+    def does_the_same_as(cls, parent: type[Learner]) -> bool:
+        """Whether this class, derived from another or that one itself, changes nothing of what it does, but for its
+        card, grid and the like."""
+        added = [value for one in cls.__mro__[: cls.__mro__.index(parent)] for value in vars(one).values()]
+        return not any(callable(value) or isinstance(value, (classmethod, staticmethod, property)) for value in added)
+
+    @classmethod
     def extra_bytes(cls, model: Model, settings: Any, classes: int) -> int:
         """About how many bytes a copy that has seen so many classes may take beyond what is in its file: what follows
         from the settings, which are within their bounds, and room for what is to come; `bytes_to_come` counts the rows
@@ -181,6 +188,11 @@ class Learner(Knowledge, ABC):
     def __getstate__(self) -> dict[str, Any]:
         """For a copy, whose snapshots begin anew."""
         return {name: value for name, value in vars(self).items() if name not in self._of_snapshots}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What was derived of the tensors is derived anew: a copy of a view is a view of nothing."""
+        vars(self).update(state)
+        self._renew()
 
     def end_task(self) -> None:
         """The examples of a task have all come; most methods need not know."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from kcciol.errors import UserError
 
 Number = TypeVar("Number", int, float)
+MOST_STEPS = 10_000  # that a setting may ask for with each example or task: a file must not keep one busy for ever
 _KEY = "bounds"
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kcciol.learners.base import Labels
-from kcciol.learners.bounds import bounded
+from kcciol.learners.bounds import MOST_STEPS, bounded
 from kcciol.learners.card import Card
 from kcciol.learners.er import ReplayLearner, ReplaySettings
 from kcciol.learners.grid import RATES, Grid
@@ -29,7 +29,7 @@ RECENT = "memory.recent."
 
 @dataclass(frozen=True)
 class DiverseSettings(ReplaySettings):
-    passes: int = bounded(1, low=1)
+    passes: int = bounded(1, low=1, high=MOST_STEPS)
     """Times that the new example is learned, each time followed by other examples from the memory."""
 
 
@@ -148,7 +148,7 @@ class GSS(DiverseMemory):
 class GSSIQPSettings(DiverseSettings):
     recent: int = bounded(30, low=1)
     """Examples that wait, on top of `slots`, until the memory is chosen anew from them and itself."""
-    restarts: int = bounded(20, low=0)
+    restarts: int = bounded(20, low=0, high=MOST_STEPS)
     """Random starts of the search, besides the one from the memory as it is."""
 
     @property

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.learners.base import Labels
-from kcciol.learners.bounds import bounded
+from kcciol.learners.bounds import MOST_STEPS, bounded
 from kcciol.learners.card import Card
 from kcciol.learners.grid import RATES, Grid
 from kcciol.learners.model import (
@@ -44,11 +44,11 @@ class HALSettings(RingSettings):
     """gamma: weight of the distance between the features of an anchor and those of its class."""
     anchors: int = bounded(10, low=0)
     """Anchors drawn at each step."""
-    tune_steps: int = bounded(50, low=0)
+    tune_steps: int = bounded(50, low=0, high=MOST_STEPS)
     """Steps of SGD on earlier tasks' examples that show what the task just learned would lose."""
     tune_batch: int = bounded(10, low=0)
     """Examples in each of them."""
-    anchor_steps: int = bounded(100, low=0)
+    anchor_steps: int = bounded(100, low=0, high=MOST_STEPS)
     """Steps of Adam that an anchor is made with; with `anchor_rate` 0.001 no value of it moves by more than about 0.1,
     a tenth of the range of an image."""
     anchor_rate: float = bounded(0.001, low=0)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from kcciol.learners.base import Labels
-from kcciol.learners.bounds import bounded
+from kcciol.learners.bounds import MOST_STEPS, bounded
 from kcciol.learners.card import Card
 from kcciol.learners.er import MemorySettings, ReplayLearner
 from kcciol.learners.grid import RATES, Grid
@@ -17,7 +17,7 @@ from kcciol.learners.model import Parameters, per_copy
 
 @dataclass(frozen=True)
 class MERSettings(MemorySettings):
-    batches: int = bounded(1, low=1)
+    batches: int = bounded(1, low=1, high=MOST_STEPS)
     """Passes over the new example and newly drawn ones."""
     within: float = bounded(1.0, low=0)
     """beta: how far to go from where a pass began to where it ended."""

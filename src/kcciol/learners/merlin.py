@@ -15,7 +15,7 @@ from torch import Tensor
 from kcciol.errors import UserError
 from kcciol.learners import weightvae as vae
 from kcciol.learners.base import Labels
-from kcciol.learners.bounds import bounded
+from kcciol.learners.bounds import MOST_STEPS, bounded
 from kcciol.learners.card import Card
 from kcciol.learners.gradient import PARAMETERS
 from kcciol.learners.grid import Grid
@@ -37,7 +37,7 @@ class MERLINSettings(SlotSettings):
     without anything that was learned of weights)."""
     rate: float = bounded(0.01, above=0)
     """Rate of SGD for the model of the task that runs."""
-    updates: int = bounded(1, low=0)
+    updates: int = bounded(1, low=0, high=MOST_STEPS)
     """Steps of that model on each example."""
     chunk: int = bounded(300, low=1)
     """Weights that the autoencoder reads at a time."""
@@ -47,17 +47,17 @@ class MERLINSettings(SlotSettings):
     """Numbers in its code."""
     place: int = bounded(8, low=1)
     """Numbers that tell its decoder the class and the piece."""
-    epochs: int = bounded(25, low=0)
+    epochs: int = bounded(25, low=0, high=MOST_STEPS)
     """Steps of Adam that it takes at the end of a task, each on all chunks."""
     generator_rate: float = bounded(0.01, above=0)
     """Rate of these steps."""
-    replayed: int = bounded(10, low=0)
+    replayed: int = bounded(10, low=0, high=MOST_STEPS)
     """Earlier tasks whose weights are decoded and learned again with a new task's, drawn at random."""
-    draws: int = bounded(10, low=1)
+    draws: int = bounded(10, low=1, high=MOST_STEPS)
     """Weights decoded for each of them, of which the best on the memory is learned again."""
-    members: int = bounded(10, low=1)
+    members: int = bounded(10, low=1, high=MOST_STEPS)
     """Models in the ensemble that answers."""
-    tune_steps: int = bounded(200, low=0)
+    tune_steps: int = bounded(200, low=0, high=MOST_STEPS)
     """Steps of Adam that each of them takes on the memory before it answers; 0 is the bare generator (a control)."""
     tune_rate: float = bounded(0.001, above=0)
     """Rate of these steps."""

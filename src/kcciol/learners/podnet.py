@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.learners.base import Labels
-from kcciol.learners.bounds import bounded
+from kcciol.learners.bounds import MOST_STEPS, bounded
 from kcciol.learners.card import Card
 from kcciol.learners.gradient import PARAMETERS
 from kcciol.learners.grid import WHOLE_RATES, Grid
@@ -46,7 +46,7 @@ class PODNetSettings(WeightingSettings, SlotSettings):
     spread: float = bounded(0.1, low=0)
     """A new class's proxies start at its first example's direction, moved by noise of about this length: without it
     they would be equal, and stay so."""
-    tune_passes: int = bounded(1, low=0)
+    tune_passes: int = bounded(1, low=0, high=MOST_STEPS)
     """At the end of a task: passes over the memory that train the classifier alone; 0 sees each example once only."""
     tune_rate: float = bounded(0.01, above=0)
     """Rate of SGD in these passes."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
+import pickle
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -126,6 +128,21 @@ def check_restored(case: Case) -> None:
     case.require(same(whole, second), "restored in the middle of a stream it must end in the same bits.")
     wrong = first.state_dict() | {"no such tensor": torch.zeros(1)}
     case.require_refusal(lambda: second.load_state_dict(wrong), "the state of another kind of learner", second)
+
+
+def check_copied(case: Case) -> None:
+    """A copy, also one that was pickled, goes on to the same bits by itself."""
+    x, y = examples(case.model, 16)
+    for duplicate in (copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))):
+        one = case.make()
+        feed(one, x[:10], y[:10])
+        two = duplicate(one)
+        before = two.state_dict()
+        feed(one, x[:6], y[:6])  # of classes that it knows: a new one would renew what is derived of the tensors
+        case.require(equal(before, two.state_dict()), "a copy must not change while the learner goes on.")
+        feed(two, x[:6], y[:6])
+        case.require(same(one, two), "a copy must learn what the learner itself does, bit for bit.")
+        case.require(torch.equal(one.scores(x[None]), two.scores(x[None])), "a copy must answer as the learner does.")
 
 
 def check_state_is_a_copy(case: Case) -> None:
@@ -264,6 +281,22 @@ def check_order(case: Case) -> None:
     case.require(near(one.scores(x[None]), two.scores(x[None]), 1e-4), "its card says that it is free of the order.")
 
 
+def check_online(case: Case) -> None:
+    """An `OnlineLearner`, which may answer from a snapshot, answers what the learner itself does."""
+    if not case.name or not isinstance(case.model, Head):
+        return
+    x, y = examples(case.model, 20)
+    one = OnlineLearner(case.name, WIDTH, case.settings)
+    for i in range(0, 20, 3):
+        one.learn_one(x[i], int(y[i]))
+        scores = one.learner.scores(x[None])[0].double()
+        told = torch.tensor([[*one.scores_one(example).values()] for example in x], dtype=torch.float64)
+        case.require(near(told, scores, 1e-4), "OnlineLearner.scores_one must say what its scores are.")
+        best = scores.gather(1, torch.tensor([one.classes_.index(label) for label in one.predict_many(x)])[:, None])
+        highest = scores.amax(1, keepdim=True)
+        case.require(near(best, highest, 1e-4), "OnlineLearner.predict_many must answer the highest of its scores.")
+
+
 def check_files(case: Case) -> None:
     """An `OnlineLearner` that is saved and loaded goes on exactly, with labels of any kind."""
     if not case.name or not isinstance(case.model, Head):
@@ -294,6 +327,7 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
     check_dull_and_extreme_inputs,
     check_copies,
     check_restored,
+    check_copied,
     check_state_is_a_copy,
     check_a_class_at_once,
     check_bad_inputs_are_refused,
@@ -301,5 +335,6 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
     check_memory_is_honest,
     check_room_is_counted,
     check_order,
+    check_online,
     check_files,
 )
