@@ -332,9 +332,39 @@ def test_bad_input_is_one_sentence_and_code_2(
     "words", [["train", "quickstart", "--phase1.stepps", "3"], ["bench", "nothing"], ["data", "eat"]]
 )
 def test_unknown_flags_and_actions_are_code_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(words)
-    assert end.value.code == 2
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("kcciol: ")
+    assert said.err.count("\n") == 1
+    assert words[2 if words[0] == "train" else 1] in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["data", "check", "glyphs", "--size", "nan"], "--size is 'nan', but must be a whole number"),
+        (["train", "quickstart", "--phase1.alpha", "x"], "--phase1.alpha is 'x', but must be a number"),
+        (["train", "quickstart", "--phase1.step", "3"], "perhaps you meant --phase1.steps or --phase2.steps"),
+        (["list", "--x"], "'what' needs a value"),
+        (
+            ["data", "check", "glyphs", "--name", "folder"],
+            "--name is 'folder', but the data set is named without",
+        ),
+    ],
+)
+def test_what_is_no_value_is_a_sentence(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_terminal_of_no_columns_shows_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for columns in ("0", "10", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert main(["list", "encoders"]) == 0
+        assert "A representation from a file" in capsys.readouterr().out
 
 
 def test_bench_recipes_on_the_cpu(

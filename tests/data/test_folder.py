@@ -154,3 +154,10 @@ def test_root_is_no_folder(tmp_path: Path, name: str) -> None:
 )
 def test_the_number_of_novel_classes_must_fit(root: Path, novel: int, words: str) -> None:
     assert words in refused(root, novel)
+
+
+def test_a_class_beside_the_splits_is_named(tmp_path: Path) -> None:
+    for name in ("base/a", "novel/b", "c"):
+        (tmp_path / name).mkdir(parents=True)
+        Image.new("L", (9, 9)).save(tmp_path / name / "1.png")
+    assert "has base/ and novel/, but also 'c': move that into one of the two" in refused(tmp_path)

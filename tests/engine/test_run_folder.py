@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from kcciol.cli import main
 from kcciol.config import Config
+from kcciol.data import load
 from kcciol.data.classset import Splits
 from kcciol.engine import checkpoint
 from kcciol.engine.run_folder import RunFolder
@@ -183,3 +185,31 @@ def test_other_classes_are_refused_where_a_run_goes_on(tiny: Config, tiny_data: 
         train(tiny, other, tmp_path / "other", start=run / "phase1.safetensors", quiet=True)
     assert contents(run) == before
     assert not (tmp_path / "other").exists()
+
+
+def test_other_images_are_refused_where_a_run_goes_on(tiny: Config, tiny_data: Splits, tmp_path: Path) -> None:
+    run, base = tmp_path / "run", tiny_data.base
+    train(tiny, base, run, quiet=True, last=1)
+    before, images = contents(run), base.images.clone()
+    images[0, 0] = 255 - images[0, 0]
+    other = dataclasses.replace(base, images=images)
+    with pytest.raises(UserError, match="was started with other images than these"):
+        train(tiny, other, run, resume=True, quiet=True)
+    assert contents(run) == before
+    (run / "record.json").unlink()
+    train(tiny, other, run, resume=True, quiet=True)
+    assert (run / "phase3.safetensors").exists()
+
+
+@pytest.mark.parametrize("inside", ["", "a", "new"])
+def test_a_run_does_not_go_among_the_pictures_that_it_trains_on(inside: str, tiny: Config, tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        for number in range(8):
+            Image.new("L", (14, 14), 20 * number).save(tmp_path / name / f"{number}.png")
+    data = dataclasses.replace(tiny.data, name="folder", root=str(tmp_path), novel_classes=1, base_classes=0)
+    config = dataclasses.replace(tiny, data=data)
+    with pytest.raises(UserError, match="choose a folder outside of it"):
+        train(config, load(data).base, tmp_path / inside, quiet=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
+    assert len(list((tmp_path / "a").iterdir())) == 8

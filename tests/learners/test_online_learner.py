@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from kcciol.errors import UserError
-from kcciol.files.tensors import read_tensors, sealed, unsealed, write_tensors
+from kcciol.files.tensors import Format, read_tensors, sealed, unsealed, write_tensors
 from kcciol.learner import OnlineLearner, inputs, saving
 from kcciol.learner.inputs import LONGEST
 from kcciol.learner.saving import FORMAT
@@ -609,3 +609,29 @@ def test_a_nested_tensor_is_no_example() -> None:
         with pytest.raises(UserError, match="nested"):
             call()
     assert learner.classes_ == ()
+
+
+@pytest.mark.parametrize("there", [b"precious", b"{}", b"\x10\0\0\0\0\0\0\0{" + b"x" * 99, None])
+def test_no_file_of_another_kind_is_written_over(there: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "mine.safetensors"
+    if there is None:
+        write_tensors(path, Format("thing", ()), {}, {"x": torch.ones(2)})
+    else:
+        path.write_bytes(there)
+    before = path.read_bytes()
+    learner = OnlineLearner("ncm", 2).learn_one([0.0, 1.0], "a")
+    with pytest.raises(UserError, match="is there already, and is no saved learner"):
+        learner.save(path)
+    assert path.read_bytes() == before
+    path.write_bytes(b"")
+    learner.save(path)
+    learner.learn_one([1.0, 0.0], "b").save(path)
+    assert OnlineLearner.load(path).classes_ == ("a", "b")
+
+
+def test_a_path_is_no_encoder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"the name of a file: open it with kcciol\.load"):
+        OnlineLearner("ncm", encoder="runs/mine/phase3.safetensors")
+    OnlineLearner("ncm", 2).learn_one([0.0, 1.0], "a").save(tmp_path / "a.safetensors")
+    with pytest.raises(UserError, match=r"the name of a file: open it with kcciol\.load"):
+        OnlineLearner.load(tmp_path / "a.safetensors", encoder="runs/mine/phase3.safetensors")

@@ -66,8 +66,15 @@ def data(words: Sequence[str]) -> int:
             say(f"kcciol: {sentence}")
         return 0
     if not options.name:
-        raise UserError(f"kcciol data {options.action} needs the name of a data set: {names}.")
+        raise UserError(
+            f"kcciol data {options.action} needs the name of a data set behind it, without a flag: {names}."
+        )
     package.DATASETS.find(options.name)
+    if options.data.name not in (start.data.name, options.name):
+        raise UserError(
+            f"--name is {options.data.name!r}, but the data set is named without a flag: kcciol data {options.action} "
+            f"{options.data.name}."
+        )
     config = dataclasses.replace(options.data, name=options.name)
     if options.action == "get":
         for line in package.get(config.name, Path(package.locate(config).root)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -88,6 +88,7 @@ def evaluate(words: Sequence[str]) -> int:
     result = measure(representation, data, options.evaluation, options.split, say)
     about = {"representation": f"{path.parent.name}/{path.name}", "untrained": options.untrained}
     RESULT.write(target, about | result)
+    _explain_star([result])
     out.print(f"wrote {target}")
     return 0
 
@@ -95,6 +96,8 @@ def evaluate(words: Sequence[str]) -> int:
 def _representation_file(options: EvaluateOptions) -> Path:
     if not options.run.exists():
         raise UserError(f"There is no run folder and no file {options.run}.")
+    if options.untrained and options.phase:
+        raise UserError("--untrained measures the network before all phases: leave --phase out.")
     if not options.run.is_dir():
         if options.phase:
             raise UserError(f"--phase chooses in a run folder, but {options.run} is not one: leave it out.")
@@ -126,7 +129,6 @@ def _refuse_unused(options: EvaluateOptions, evaluation: EvaluationConfig) -> No
 def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
     """--learner and --compare."""
     from kcciol.evaluation import measure
-    from kcciol.evaluation.metrics import STAR
     from kcciol.evaluation.results import RESULT, with_record
     from kcciol.files import require_json
     from kcciol.learners import fitting, learner_type
@@ -166,7 +168,7 @@ def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
                 RESULT.write(unfinished, with_record({**about, "learners": results}, representation))
     except BaseException:
         if results and unfinished.exists():
-            say(f"What was measured so far is in {unfinished}.")
+            say(f"What was measured so far is in {unfinished}: call again to continue.")
         raise
     results = {name: results[name] for name in names}
     RESULT.write(target, with_record({**about, "learners": results}, representation))
@@ -179,10 +181,16 @@ def _evaluate_learners(options: EvaluateOptions, path: Path) -> int:
     )
     if chosen and config.rule == "stream" and len(names) > 1:
         out.print("The rule stream favours learners that fit the learned images closely: compare by --rule base too.")
-    if any("ci95_of_images" in cell for result in results.values() for cell in result["classes"].values()):
-        out.print(STAR)
+    _explain_star(results.values())
     out.print(f"wrote {target}")
     return 0
+
+
+def _explain_star(results: Iterable[dict[str, Any]]) -> None:
+    from kcciol.evaluation.metrics import STAR
+
+    if any("ci95_of_images" in cell for result in results for cell in result["classes"].values()):
+        out.print(STAR)
 
 
 def _measured_before(unfinished: Path, about: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:

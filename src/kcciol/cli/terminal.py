@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import inspect
 import io
+import itertools
 import os
 import re
 import shutil
@@ -17,18 +18,25 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import tyro
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 
 from kcciol import config as configs
-from kcciol.errors import visible
+from kcciol.errors import UserError, visible
 
 T = TypeVar("T")
+NARROWEST = 60  # columns of a table: in fewer, numbers would be cut, so a narrower terminal breaks its lines
 
 
 class Terminal(Console):
     """Shows the control characters of names that it prints; those that style its own tables are its own."""
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        """No narrower than a table; some programs say that they have no columns at all."""
+        width, height = super().size
+        return ConsoleDimensions(max(width, NARROWEST), height)
 
     def print(self, *objects: Any, **options: Any) -> None:
         """A string is one line, whatever is in it and however long: a path must not be broken where it is piped on."""
@@ -63,17 +71,44 @@ def parse(options: type[T], command: str, words: Sequence[str], default: T | Non
     }
     if default is not None:
         arguments["default"] = default
-    if all(text.isprintable() for text in (*words, *_texts(default))):
-        parsed: T = tyro.cli(options, **arguments)
-        return parsed
-    said = io.StringIO()  # what is said of these words may hold them
-    try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            parsed = tyro.cli(options, **arguments)
-    finally:
-        if said.getvalue():
+    said = io.StringIO()
+    shows = all(text.isprintable() for text in (*words, *_texts(default)))  # else the help may hold what these do
+    with contextlib.redirect_stdout(sys.stdout if shows else said), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            parsed: T = tyro.cli(options, **arguments)
+            return parsed
+        except SystemExit as end:
+            wrong = bool(end.code)
+    if not wrong:  # it was help that was asked for
+        if not shows:
             say(said.getvalue().rstrip("\n"))
-    return parsed
+        raise SystemExit(0)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), contextlib.suppress(SystemExit):
+        tyro.cli(options, **arguments)  # again, as for a file: without a box or colours
+    raise UserError(sentence_of(said.getvalue(), command))
+
+
+_WHOLE, _NUMBER = (rf"\1 is \2, but must be a {kind}" for kind in ("whole number", "number"))
+
+
+def sentence_of(said: str, command: str) -> str:
+    """What the parser says, in parts between rules, in one sentence.
+
+    >>> sentence_of("Value error\\n---\\nError parsing --size: invalid literal for int() with base 10: 'x'\\n", "data")
+    "--size is 'x', but must be a whole number (`kcciol data --help` explains it)."
+    """
+    lines = [line.strip() for line in said.splitlines()]
+    parts = [list(part) for rule, part in itertools.groupby(lines, lambda line: set(line) == {"-"}) if not rule]
+    what = " ".join(parts[1] if len(parts) > 1 else parts[0]).rstrip(". ")
+    what = re.sub(r"^Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)$", _WHOLE, what)
+    what = re.sub(r"^Error parsing (\S+): could not convert string to float: (.*)$", _NUMBER, what)
+    what = re.sub(r"^Missing value for argument '(\S+)'.*$", r"'\1' needs a value", what)
+    near = [
+        line.split()[0] for part in parts for line in part[1:] if part[0].startswith("Perhaps") and line[:2] == "--"
+    ]
+    maybe = f"; perhaps you meant {' or '.join(near)}" if near else ""
+    return f"{what}{maybe} (`kcciol {command} --help` explains it)."
 
 
 def _texts(value: Any) -> Iterator[str]:

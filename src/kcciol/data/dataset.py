@@ -52,6 +52,8 @@ class DataSet:
     """Images of each class; of the smallest, where classes differ."""
     download: Download | None = None
     """None where nothing can be downloaded."""
+    owns_root: bool = False
+    """Every folder in its root belongs to it, so that a run must not be put there."""
     batch: int | None = None
     """Images in a step of supervised training; None: by the number of images."""
     sparsity: float | None = None

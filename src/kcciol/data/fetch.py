@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -51,6 +52,7 @@ def _verify(path: Path, digest: str) -> None:
 def _download(url: str, digest: str, path: Path) -> None:
     pooch = _pooch()
     by_hand = f"download {url} by other means and put it at {path}"
+    made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # pooch writes beside the target, checks the md5, and only then renames
@@ -64,6 +66,10 @@ def _download(url: str, digest: str, path: Path) -> None:
         raise UserError(f"The folder {path.parent} is not one you may write to: choose another --root.") from None
     except OSError as error:  # also all of requests' errors
         raise UserError(f"{url} could not be downloaded ({_brief(error)}): try again, or {by_hand}.") from None
+    finally:
+        for folder in made:  # nothing is left of what was not to be had
+            with contextlib.suppress(OSError):  # something lies in it
+                folder.rmdir()
 
 
 def _give_usual_rights(path: Path) -> None:

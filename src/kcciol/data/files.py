@@ -13,7 +13,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, Protocol
 
-from kcciol.errors import UserError, visible
+from kcciol.errors import UserError, quoted, visible
 from kcciol.files import regular
 from kcciol.files.regular import open_regular, read_regular, sentence
 
@@ -25,6 +25,8 @@ MEND = "mend or remove it"
 def _as_user_error(path: Path | str, remedy: str) -> Iterator[None]:
     try:
         yield
+    except FileNotFoundError:
+        raise UserError(f"There is no file {quoted(str(path))[1:-1]}.") from None
     except OSError as error:
         raise UserError(f"{sentence(path, error)}: {remedy}.") from None
 

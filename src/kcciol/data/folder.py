@@ -30,6 +30,11 @@ def load(config: DataConfig) -> tuple[ClassSet, ClassSet]:
     if there in (["base"], ["novel"]):
         missing = "novel" if there == ["base"] else "base"
         raise UserError(f"The data root {str(root)!r} has {there[0]}/, but no {missing}/: both are needed, or neither.")
+    if {"base", "novel"} <= set(there) and len(there) > 2:
+        other = next(name for name in there if name not in ("base", "novel"))
+        raise UserError(
+            f"The data root {str(root)!r} has base/ and novel/, but also {other!r}: move that into one of the two."
+        )
     if there == ["base", "novel"]:
         base, novel = _classes(root / "base"), _classes(root / "novel")
     else:
@@ -83,6 +88,7 @@ DATASET = DataSet(
     load=load,
     polarity="any",
     channels=None,
+    owns_root=True,
     base=None,
     novel=None,
     images=None,

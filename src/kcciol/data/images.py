@@ -115,8 +115,12 @@ def read_image(
             with _room.of(image.width * image.height, most):
                 image.load()
                 return _pixels(image, mode, size)
-    except Image.DecompressionBombError:  # which Pillow raises before it tells the size
-        raise UserError(_undecodable(label, ValueError(f"it has more than {most} pixels"))) from None
+    except (Image.DecompressionBombError, TooLarge) as error:
+        found = f"{error}, which is " if isinstance(error, TooLarge) else ""  # Pillow's own does not tell the size
+        raise UserError(
+            f"{_capital(label)} has {found}more than {most:,} pixels: make it smaller, or set the environment variable "
+            "KCCIOL_MAX_PIXELS to a larger number."
+        ) from None
     except MemoryError:
         raise UserError(f"There is not enough memory for {label}: use a smaller one.") from None
     except Exception as error:  # Pillow's plugins raise what they like: OSError, SyntaxError, struct.error, ...
@@ -131,6 +135,10 @@ def _require_request(source: object, mode: object, size: object, most: int) -> N
         raise UserError(f"mode is {quoted(mode)}, but must be 'L' (grey) or 'RGB' (colours).")
     if size is not None and (type(size) is not int or not 1 <= size <= math.isqrt(most)):
         raise UserError(f"size is {quoted(size)}, but must be a side of 1 to {math.isqrt(most)} pixels, or None.")
+
+
+class TooLarge(Exception):
+    """An image of more pixels than may be decoded."""
 
 
 class Room:
@@ -202,12 +210,8 @@ def _formats() -> list[str]:
 
 
 def _require_few(image: Image.Image, most: int) -> None:
-    width, height = image.size
-    if width * height > most:
-        raise ValueError(
-            f"{width} x {height} pixels are more than {most}, which the environment variable KCCIOL_MAX_PIXELS can "
-            "change"
-        )
+    if image.width * image.height > most:
+        raise TooLarge(f"{image.width} x {image.height}")
 
 
 def _pixels(image: Image.Image, mode: Mode, size: int | None) -> npt.NDArray[np.uint8]:
@@ -223,7 +227,7 @@ def _flat(image: Image.Image, mode: Mode) -> Image.Image:
     if image.mode == "I" or image.mode.startswith("I;16"):  # Pillow's own conversion would cut, not scale
         return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8)).convert(mode)
     if image.mode == "F":
-        raise ValueError("its pixels are floating-point numbers, of which nobody knows what is white")
+        raise ValueError("its pixels are floating-point numbers, which do not say what is white")
     if image.mode in {"LA", "PA", "RGBA"} or "transparency" in image.info:
         clear = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
@@ -234,4 +238,8 @@ def _undecodable(label: str, error: Exception) -> str:
     # Pillow's message for "no image at all" names an object in memory, which helps nobody.
     known = f"no image of a format that kcciol reads: {', '.join(_formats())}"
     reason = known if isinstance(error, UnidentifiedImageError) else str(error)
-    return f"{label[0].upper()}{label[1:]} does not decode as an image ({reason}): replace or remove it."
+    return f"{_capital(label)} does not decode as an image ({reason}): replace or remove it."
+
+
+def _capital(label: str) -> str:
+    return label[0].upper() + label[1:]

@@ -39,7 +39,7 @@ from kcciol.files.documents import Document, Table
 from kcciol.serialization import to_dict, to_toml
 
 LONGEST_PATH = 2**16  # bytes
-RESUMED = "resumed"
+RESUMED, IMAGES = "resumed", "images"
 
 
 class RunFolder:
@@ -56,15 +56,15 @@ class RunFolder:
         return self.path / f"phase{number}.safetensors"
 
     @contextlib.contextmanager
-    def created(self, config: Config, start: Checkpoint) -> Iterator[None]:
-        """A new run, held while the block runs; never over an existing one."""
+    def created(self, config: Config, start: Checkpoint, images: str) -> Iterator[None]:
+        """A new run, held while the block runs; never over an existing one. images: the identity of those it is of."""
         if not self.writes:
             yield
             return
         text = to_toml(config)
         with self.begun(self._require_new):
             with writable(self.path):
-                RECORD.write(self.record, record() | {RESUMED: []})
+                RECORD.write(self.record, record() | {IMAGES: images, RESUMED: []})
                 start.save(self.checkpoint)
                 write_text(self.config, text)  # the last: a folder that has one can be resumed
             yield
@@ -122,6 +122,14 @@ class RunFolder:
             if self.record.exists():
                 RECORD.read(self.record)
         return at
+
+    def require_images(self, images: str) -> None:
+        """Refuse to go on with other images than the run began with; one of an earlier version does not say."""
+        if self.record.exists() and RECORD.read(self.record).get(IMAGES, images) != images:
+            raise UserError(
+                f"The run in {self.path} was started with other images than these: bring them back to what they were, "
+                f"or choose another folder. (To go on with these all the same, move {self.record} away.)"
+            )
 
     def saved(self) -> Path | None:
         """The checkpoint, or else the last of the representations; none where nothing was saved."""

@@ -69,7 +69,7 @@ def with_interval(cell: Mapping[str, Any]) -> str:
 
 
 # what the star says
-STAR = "* Nothing differs between these trajectories, or their order alone: the interval is of so many images."
+STAR = "* All streams ask the same images, so the interval is over these images, not over streams."
 
 
 @dataclass(frozen=True)

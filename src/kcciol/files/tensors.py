@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,20 @@ def write_tensors(path: Path, form: Format, header: Mapping[str, Any], tensors: 
     data = serialize(whole, sealed(text, whole))
     with replacing(path) as part:  # into this very file, which is locked: `save_file` would put another in its place
         part.write_bytes(data)
+
+
+def require_own(path: Path, form: Format) -> None:
+    """Refuse to write over a file that is of another kind, by what its header says; an empty one may go."""
+    if not os.path.isfile(path) or not os.path.getsize(path):  # noqa: PTH113, PTH202  (they raise nothing)
+        return
+    try:
+        with opened(path, form.kind, form.error) as (file, size):
+            header = parse_json(unsealed(_metadata(file, size, path, form), form.entry)[0] or "null")
+            kind = (_identified(header, form) or (None,))[0]
+    except (ValueError, TypeError, LookupError, AttributeError, UserError):
+        kind = None
+    if kind != form.kind:
+        raise form.error(f"{path} is there already, and is no saved {form.kind}: choose another name, or remove it.")
 
 
 def read_tensors(path: Path, form: Format) -> tuple[Header, Tensors]:

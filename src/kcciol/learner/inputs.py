@@ -112,20 +112,22 @@ def require_plain(label: Hashable) -> None:
     """Refuse what no file has as a label."""
     if label is not None and type(label) not in (str, int, float, bool):
         raise UserError(
-            f"{quoted(label)} cannot be a label, as it could not be saved: use text, a number, True, False or None."
+            f"{quoted(label)} cannot be a label: a file could not keep its type, {type(label).__name__}; use text "
+            "(str), a number, True, False or None."
         )
     if label != label:
         raise UserError("NaN is not equal to itself, so it cannot be a label.")
     if isinstance(label, float) and math.isinf(label):
         raise UserError(f"A number must be finite to be a label, and {label} is not.")
     if isinstance(label, str) and len(label) > LONGEST:
-        raise UserError(f"A label may have {LONGEST:,} characters, but {quoted(label, 40)} has {len(label):,}.")
+        raise UserError(f"A label may have {LONGEST:,} characters at most, but {quoted(label, 40)} has {len(label):,}.")
     if isinstance(label, int) and abs(label) >= 2**63:
         raise UserError(f"A whole number must be smaller than 2^63 in size to be a label, not {quoted(label, 40)}.")
 
 
 def width_of(width: object, encoder: Encoder | str | None) -> int:
     """How many features an example has."""
+    _require_no_file(encoder)
     if width is None:
         if encoder is None or isinstance(encoder, str):
             raise UserError("width is missing: say how many features an example has, or give the encoder of them.")
@@ -139,6 +141,7 @@ def width_of(width: object, encoder: Encoder | str | None) -> int:
 
 def identity_of(encoder: Encoder | str | None, width: int) -> str | None:
     """What an encoder is called, if its features fit."""
+    _require_no_file(encoder)
     identity = encoder if isinstance(encoder, str) or encoder is None else getattr(encoder, "identity", encoder)
     if not isinstance(identity, str) and identity is not None:
         raise UserError(f"encoder is {quoted(encoder)}, but must be an encoder or the text that identifies one.")
@@ -147,6 +150,12 @@ def identity_of(encoder: Encoder | str | None, width: int) -> str | None:
     if not isinstance(encoder, str) and encoder is not None and (makes := _made_by(encoder)) != width:
         raise UserError(f"The encoder makes {quoted(makes)} features, but this learner takes {width}.")
     return identity
+
+
+def _require_no_file(encoder: object) -> None:
+    """A text is taken for what identifies an encoder."""
+    if isinstance(encoder, str) and encoder.endswith(".safetensors"):
+        raise UserError(f"encoder is {quoted(encoder)}, the name of a file: open it with kcciol.load, and give that.")
 
 
 def _made_by(encoder: Encoder) -> int:

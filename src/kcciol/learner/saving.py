@@ -10,7 +10,7 @@ import numpy as np
 
 from kcciol.errors import UserError, quoted
 from kcciol.files import MOST_VALUES, require_place
-from kcciol.files.tensors import LARGEST_HEADER, Format, Header, Tensors, write_tensors
+from kcciol.files.tensors import LARGEST_HEADER, Format, Header, Tensors, require_own, write_tensors
 from kcciol.learner.inputs import require_plain
 from kcciol.learners import learner_type
 from kcciol.learners.base import Learner, Settings, check_settings
@@ -62,8 +62,9 @@ def bytes_allowed(most_extra: object) -> int:
 
 
 def write(path: Path, header: Header, learner: Learner) -> None:
-    """All of it, or nothing where it cannot be gone on from."""
+    """All of it, or nothing where it cannot be gone on from; never over somebody's file of another kind."""
     require_place(path)
+    require_own(path, FORMAT)
     try:
         learner.require_sound()
     except UserError as error:

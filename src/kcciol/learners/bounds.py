@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from kcciol.errors import UserError
 
 Number = TypeVar("Number", int, float)
+FASTEST = 1e6  # of rates
 MOST_STEPS = 10_000  # that a setting may ask for with each example or task: a file must not keep one busy for ever
 _KEY = "bounds"
 
@@ -70,4 +71,5 @@ def require_within(settings: Any) -> None:
         held = c_float(value).value if isinstance(value, float) else value
         if not bounds.holds(held):
             remedy = f": {bounds.remedy}" if bounds.remedy else ""
-            raise UserError(f"{name} is {held:g}, but must be {bounds}{remedy}.")
+            rounded = f" (so small that it is {held:g} in float32)" if held == 0 != value else ""
+            raise UserError(f"{name} is {value:g}{rounded}, but must be {bounds}{remedy}.")

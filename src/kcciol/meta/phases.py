@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kcciol.config import Config
-from kcciol.data import locate
+from kcciol.config import Config, DataConfig
+from kcciol.data import DATASETS, locate
 from kcciol.data.classset import ClassSet
 from kcciol.engine import checkpoint
 from kcciol.engine.checkpoint import Checkpoint
@@ -88,7 +88,7 @@ def train(
 
         at, Theta, device = ranks.run_on_all(begin)
         if not resume:
-            stack.enter_context(folder.created(config, at))
+            stack.enter_context(folder.created(config, at, base.identity))
         else:
             folder.restore(config, at)
         folder.remember_root(Path(locate(config.data).root))
@@ -128,9 +128,11 @@ def _begin(
                 f"The run in {folder.path} was started with other classes, or images of another shape: resume it with "
                 "the data that it was started with, or choose another folder."
             )
+        folder.require_images(base.identity)
         if at.step and folder.checkpoint.exists():  # else it goes on from the end of a phase
             at.require_state(problem.layout, bool(config.phases[at.phase - 1].lam), folder.checkpoint)
         return at, at.vector(problem.layout, folder.checkpoint), device
+    _require_outside(folder.path, config.data)
     Theta, first = problem.init(config.seed), 1  # Algorithm 1, line 1
     if start is not None:
         before = checkpoint.load(start)
@@ -146,6 +148,13 @@ def _begin(
         raise UserError(f"The representation {start} is from the end of phase 3: no phase comes after it.")
     at = Checkpoint(config, base.image_shape, base.names, first, 0, problem.layout.views(Theta))
     return at, Theta, device
+
+
+def _require_outside(out: Path, data: DataConfig) -> None:
+    """A run must not lie among the classes of its own data."""
+    root = Path(locate(data).root).resolve()
+    if DATASETS.find(data.name).owns_root and root in (out.resolve(), *out.resolve().parents):
+        raise UserError(f"The run folder {out} lies in the data root {root}: choose a folder outside of it.")
 
 
 class ClassificationPhase:
