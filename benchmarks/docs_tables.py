@@ -25,6 +25,7 @@ from kcciol.paper.report.read import read as read_results
 from kcciol.paper.report.summary import digest, markdown, picture
 
 ROOT = Path(__file__).parents[1]
+OWN_SCRIPT = "‡"  # behind what is in results/omniglot.json
 PLACES = (
     "README.md",
     "docs/protocol.md",
@@ -58,7 +59,7 @@ def adds() -> str:
     for n, d in read("omniglot.json")["consolidation adds"].items():
         over_seeds = summarize(torch.tensor(d["by_seed"])).ci95 if len(d["by_seed"]) >= SEEDS else None
         by_seed = ", ".join(f"{value:+.2f}" for value in d["by_seed"])
-        rows[n] = [f"{d['mean']:+.2f}{half_width(over_seeds or d['ci95'], 2)}", by_seed]
+        rows[n] = [f"{d['mean']:+.2f}{half_width(over_seeds or d['ci95'], 2)}{OWN_SCRIPT}", by_seed]
     return markdown_table("classes", ["`omniglot` minus `omniglot-control`", "seed by seed"], rows)
 
 
@@ -78,13 +79,15 @@ def settings() -> str:
 def _rows(data: dict[str, Any], columns: list[str]) -> str:
     ours = [c for c in columns if c != "paper"]
     rows = {
-        n: [f"{row[c]['mean']:.1f}{half_width(row[c].get('ci95'))}" for c in columns] for n, row in data["rows"].items()
+        n: [f"{row[c]['mean']:.1f}{half_width(row[c].get('ci95'))}{OWN_SCRIPT * (c in ours)}" for c in columns]
+        for n, row in data["rows"].items()
     }
     last = next(reversed(data["rows"].values()))
     rules = sorted({rate["rule"] for c in ours for rate in last[c]["rate"]})
     note = (
         f"(± is the 95 % interval over {last[ours[-1]]['n']} trajectories of {len(data['seeds'])} trained "
-        f"representations; rate chosen by the rule {', '.join(rules)}; held-out images.)"
+        f"representations; rate chosen by the rule {', '.join(rules)}; held-out images; {OWN_SCRIPT} "
+        f"{data['provenance'][0]}.)"
     )
     heads = [f"`{c}`" if c != "paper" else "paper, printed" for c in columns]
     return "\n".join([markdown_table("classes", heads, rows), "", note])
@@ -167,12 +170,14 @@ def growth() -> str:
     data = read("bench-growth.json")
     first = next(iter(data["learners"].values()))
     few, *_, many = first
-    heads = [f"learn one, {n} classes, µs" for n in (f"{int(few):,}", f"{int(many):,}")]
-    heads += [f"predict one, {int(many):,} classes, µs", "as products", "as its own products", "first after a learn"]
+    sizes_told = (f"{int(few):,}", f"{int(many):,}")
+    heads = [f"learn one, {n} classes, µs" for n in sizes_told]
+    heads += [f"with a question between, {n}" for n in sizes_told]
+    heads += [f"predict one, {sizes_told[1]} classes, µs", "as products", "as its own products", "first after a learn"]
     rows = {}
     for name, sizes in data["learners"].items():
         last = sizes[many]
-        learn = [f"{sizes[n]['us']['learn_alone']:,.0f}" for n in (few, many)]
+        learn = [f"{sizes[n]['us'][how]:,.0f}" for how in ("learn_alone", "learn") for n in (few, many)]
         asked = last["us"]["predict"]
         times = [f"{last[key]['predict']:.1f}" for key in ("times_product", "times_product_head")]
         rows[f"`{name}`"] = [*learn, f"{asked:,.0f}", *times, f"{last['us']['predict_first'] / asked:.1f} times"]

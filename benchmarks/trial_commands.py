@@ -10,6 +10,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import mutations
@@ -20,6 +21,7 @@ from kcciol.cli import main as command
 from kcciol.config import Config
 from kcciol.data import load as load_data
 from kcciol.meta.phases import train
+from kcciol.paper.sine.train import train_sine
 from kcciol.serialization import to_dict, to_toml
 
 ENDS = {0, 1, 2, 3, 130, 143, 128 + signal.SIGTERM, -signal.SIGTERM}  # exit codes that a command may have
@@ -31,14 +33,16 @@ def command_lines(folder: Path) -> tuple[list[list[str]], dict[str, Path]]:
     config = training_config()
     train(config, load_data(config.data).base, folder / "run", quiet=True)
     (folder / "tiny.toml").write_text(to_toml(config))
-    (folder / "waves.toml").write_text(to_toml(waves_config()))
+    waves = waves_config()
+    (folder / "waves.toml").write_text(to_toml(waves))
+    train_sine([replace(waves, engine=config.engine)], folder / "sine", quiet=True)
     (folder / "deep.toml").write_text("a = " + "[" * 5000 + "]" * 5000)
     (folder / "binary.toml").write_bytes(bytes(range(256)))
     (folder / "loop").symlink_to("loop")
     os.mkfifo(folder / "pipe")
-    places = {"run": folder / "run", "deep": folder / "deep.toml", "binary": folder / "binary.toml"}
+    places = {"deep": folder / "deep.toml", "binary": folder / "binary.toml"}
     places |= {"toml": folder / "tiny.toml", "waves": folder / "waves.toml"}
-    places |= {name: folder / name for name in ("pipe", "loop")}
+    places |= {name: folder / name for name in ("run", "sine", "pipe", "loop")}
     settings = ["--data.samples", "9", "--phase1.steps", "4", "--phase1.alpha", "0.1", "--trajectory.support", "3"]
     more = ["--data.train-samples", "5", "--mask.delta", "0.3", "--meta.clamp", "1", "--phase2.lam", "1"]
     learner = ["--learner", "ncm", "--task-classes", "1", "--order", "task", "--device", "cpu"]
@@ -54,6 +58,8 @@ def command_lines(folder: Path) -> tuple[list[list[str]], dict[str, Path]]:
         ["evaluate", "{run}/phase3.safetensors", "--train-samples", "3", "--test-samples", "2", "--seed", "4"],
         ["evaluate", "{run}", *learner],
         ["evaluate", "{run}", "--phase", "2", "--untrained", "--split", "novel"],
+        ["evaluate", "{sine}", "--runs", "2", "--rate", "0.1", "--device", "cpu", "--out", "e.json"],
+        ["evaluate", "{sine}", "--phase", "2", "--runs", "3"],
         ["list", "learners"],
         ["list", "presets"],
         ["list", "representations"],
@@ -64,6 +70,7 @@ def command_lines(folder: Path) -> tuple[list[list[str]], dict[str, Path]]:
         ["bench", "step", "--steps", "1", "--device", "cpu", "--out", "b.json"],
         ["quickstart", "--out", "quick", "--data.size", "16", "--evaluation.trajectories", "2"],
         ["reproduce", "table7", "--preset", "tiny", "--seeds", "0", "--runs", "made", "--out", "tables"],
+        ["reproduce", "table4", "--preset", "tiny", "--seeds", "0", "--runs", "made", "--out", "tables"],
         ["report", "{run}", "--out", "report.html", "--markdown", "report.md"],
         ["--version"],
         ["help"],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kcciol import cli
-from kcciol.cli.sine_gan import _error
+from kcciol.cli.problems import _error
 from kcciol.config import MaskConfig
 from kcciol.data import mnist
 from kcciol.files import file_lock
@@ -68,8 +68,7 @@ def test_a_run_of_functions_begins_in_a_folder_of_its_own(
 
 
 def test_the_whole_help_is_where_a_mistake_says(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["train", "sine", "--nothing"])
+    assert cli.main(["train", "sine", "--nothing"]) == 2
     assert "kcciol train sine --help" in capsys.readouterr().err
     with pytest.raises(SystemExit) as ended:
         cli.main(["train", "sine", "--help"])
@@ -155,13 +154,16 @@ def test_digits_are_learned_and_measured(
         (["train", "{file}", "--seeds", "1", "2", "--seed", "7"], "--seed is for one run"),
         (["train", "{bad}"], "There is no problem 'chess'"),
         (["train", "{list}"], "There is no problem ['a']"),
-        (["train", "{empty}"], "it is empty"),
+        (["train", "{empty}"], "names no members"),
         (["train", "mnist-gan", "--root", "{nowhere}"], "does not exist"),
         (["evaluate", "{folder}"], "holds no representation of any phase"),
         (["evaluate", "{folder}", "--phase", "2"], "holds no representation of phase 2"),
         (["evaluate", "{run}", "--learner", "ncm"], "--learner is for classes"),
         (["evaluate", "{run}", "--root", "x"], "--root is for digits"),
-        (["evaluate", "{run}", "--rate", "nan"], "--rate a number of 0 or more"),
+        (["evaluate", "{run}", "--rate", "nan"], "--rate is nan, but must be between 0 and 3e+38"),
+        (["evaluate", "{run}", "--rate", "-0.1"], "--rate is -0.1, but must be between"),
+        (["evaluate", "{run}", "--rate", "3.5e38"], "--rate is 3.5e+38, but must be between"),
+        (["evaluate", "{run}", "--rate", "1e300"], "--rate is 1e+300, but must be between"),
         (["evaluate", "{run}/phase3.safetensors"], "give their folder"),
         (["train", "{file}", "--phase1.alpha", "nan"], "phase1.alpha is nan"),
         (["train", "{file}", "--phase1.steps", "-1"], "phase1.steps is -1"),
@@ -177,8 +179,13 @@ def test_digits_are_learned_and_measured(
         (["train", "{file}", "--phase1.beta", "1e30", "--quiet"], "lower its rates"),
         (["train", "mnist-gan", "--beta1", "1"], "beta1 is 1.0"),
         (["train", "mnist-gan", "--gan.penalty", "nan"], "gan.penalty is nan, but must be between 0 and 3e+38"),
-        (["evaluate", "{broken}"], "cannot be read"),
-        (["evaluate", "{run}", "--runs", "0"], "--runs must be at least 1"),
+        (["evaluate", "{broken}"], "is damaged"),
+        (["evaluate", "{newer}"], "reads up to version 1: install a newer one."),
+        (["evaluate", "{strange}"], "members.json cannot be used: There is no problem 'chess'"),
+        (["evaluate", "{listless}"], "members.json names no members that train in this folder"),
+        (["evaluate", "{numbers}"], "members.json names no members that train in this folder"),
+        (["evaluate", "{run}", "--runs", "0"], "--runs is 0, but must be between 1 and 100,000"),
+        (["evaluate", "{run}", "--runs", "99999999999999999999"], "--runs is 99999999999999999999, but must be"),
     ],
 )
 def test_mistakes_are_said_in_one_sentence(
@@ -199,6 +206,15 @@ def test_mistakes_are_said_in_one_sentence(
     (tmp_path / "other" / "config.toml").write_text("")
     places |= {"list": tmp_path / "list.toml", "empty": tmp_path / "empty", "other": tmp_path / "other"}
     monkeypatch.chdir(tmp_path)
+    for name, value in (
+        ("newer", {"format": "list of members 2", "members": []}),
+        ("strange", {"members": [{"problem": "chess"}]}),
+        ("listless", {}),
+        ("numbers", {"members": [1]}),
+    ):
+        places[name] = tmp_path / name
+        places[name].mkdir()
+        (places[name] / "members.json").write_text(json.dumps(value))
     for name in ("folder", "broken", "run"):
         places[name] = tmp_path / name
         places[name].mkdir()

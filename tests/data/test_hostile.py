@@ -143,9 +143,7 @@ def test_a_name_that_a_terminal_would_obey(tmp_path: Path) -> None:
 def test_an_image_of_too_many_pixels(tmp_path: Path) -> None:
     config = folders(tmp_path)
     Image.new("1", (10_000, 5_001)).save(tmp_path / "b" / "1.png")
-    with refused(
-        f"The file {tmp_path / 'b' / '1.png'} has 10000 x 5001, which is more than 50,000,000 pixels:"
-    ):
+    with refused(f"The file {tmp_path / 'b' / '1.png'} has 10000 x 5001, which is more than 50,000,000 pixels:"):
         load(config)
 
 
@@ -158,9 +156,7 @@ def test_the_limit_on_pixels_is_a_setting(ending: str, tmp_path: Path, monkeypat
     monkeypatch.setenv("KCCIOL_MAX_PIXELS", "400")
     assert read_image(path, "L").shape == (1, 20, 20)
     monkeypatch.setenv("KCCIOL_MAX_PIXELS", "399")
-    with refused(
-        "20 x 20, which is more than 399 pixels: make it smaller, or set the environment"
-    ):
+    with refused("20 x 20, which is more than 399 pixels: make it smaller, or set the environment"):
         read_image(path, "L")
 
 

@@ -263,10 +263,10 @@ def test_a_copy_goes_on_by_itself(name: str, duplicate: Callable[[OnlineLearner]
     two = duplicate(one)
     before = one.scores_one(torch.ones(WIDTH))
     assert two.scores_one(torch.ones(WIDTH)) == before
-    for label in (one.classes_[0], "new", one.classes_[1]):
-        two.learn_one(torch.ones(WIDTH), label)
+    for again in (one.classes_[0], "new", one.classes_[1]):
+        two.learn_one(torch.ones(WIDTH), again)
         assert one.scores_one(torch.ones(WIDTH)) == before
-        one.learn_one(torch.ones(WIDTH), label)
+        one.learn_one(torch.ones(WIDTH), again)
         assert (before := one.scores_one(torch.ones(WIDTH))) == two.scores_one(torch.ones(WIDTH))
     assert equal(one.learner.state_dict(), two.learner.state_dict())
 

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 
 from kcciol.paper import archive
-from kcciol.paper.plan import PARTS, RunPlan, cells_of
+from kcciol.paper.plan import EXPERIMENTS, PARTS, RunPlan
 from kcciol.paper.store import stored_cells, stored_seeds
 from kcciol.paper.study import Workspace
 from kcciol.paper.writing import cells_in, made_of
 
 RESULTS = Path(__file__).parents[2] / "results"
 PLAN = RunPlan(Workspace(runs=RESULTS), PARTS, seeds=(0,))
-KEPT = [name for name in PARTS if cells_of(PLAN, name).is_dir()]
+KEPT = [name for name in PARTS if EXPERIMENTS[name].folder(PLAN.workspace).is_dir()]
 NOT_KEPT = "its cell files are not kept"
 BY_COLUMN = ("seeds", "settings", "record", "training_seconds", "seconds")
 
 
 def test_whose_cells_are_kept() -> None:
     assert {"omniglot", "mini-imagenet", "sine", "mnist"} <= set(KEPT)
-    folders = {cells_of(PLAN, name).name for name in KEPT}
+    folders = {EXPERIMENTS[name].folder(PLAN.workspace).name for name in KEPT}
     assert folders == {path.name for path in (RESULTS / "cells").iterdir()}
 
 
@@ -33,7 +33,7 @@ def test_cells_that_are_kept_can_be_used(tmp_path: Path, name: str) -> None:
     plan = RunPlan(Workspace(runs=tmp_path), {name: PARTS[name]}, seeds=stored_seeds(PLAN, name))
     assert archive.restore(plan, RESULTS) == []
     used = {made.path.relative_to(tmp_path) for made in stored_cells(plan, name)}
-    assert used == {path.relative_to(RESULTS) for path in cells_of(PLAN, name).rglob("*.json")}
+    assert used == {path.relative_to(RESULTS) for path in EXPERIMENTS[name].folder(PLAN.workspace).rglob("*.json")}
 
 
 @pytest.mark.parametrize("name", [name for name in KEPT if name != "mnist"])  # of which there is no table

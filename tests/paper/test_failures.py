@@ -21,9 +21,10 @@ from kcciol.files import documents, file_lock, write_json
 from kcciol.meta import phases
 from kcciol.paper import runner
 from kcciol.paper import study as study_module
-from kcciol.paper.plan import STUDIES, RunPlan, groups, path_of
+from kcciol.paper.experiment import Scope
+from kcciol.paper.plan import EXPERIMENTS, RunPlan, groups
 from kcciol.paper.runner import make
-from kcciol.paper.studies import colour, gan, omniglot
+from kcciol.paper.studies import colour, gan, omniglot, sine
 from kcciol.paper.study import Cell, Subject, Workspace, folder_of, is_trained
 from kcciol.paper.writing import gather
 from tests.paper.example import OMNIGLOT, plan
@@ -37,17 +38,42 @@ def test_a_cell_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.Mo
         return {"adam": Cell(lambda bench: {}, fail)} if column == "oml" else omniglot.table1(column)
 
     study = replace(OMNIGLOT, parts={**OMNIGLOT.parts, "table1": broken})
-    monkeypatch.setitem(STUDIES, "omniglot", study)
+    monkeypatch.setitem(EXPERIMENTS, "omniglot", study)
     wanted = plan(tmp_path, columns=("oml", "mrcl"))
     assert make(wanted) == ["omniglot, oml, seed 0"]
-    assert list(gather(wanted, study)["table1"]) == ["mrcl"]
+    assert list(gather(wanted, study.name)["table1"]) == ["mrcl"]
     assert [group.columns for group in groups(wanted)] == [("oml",)]
+
+
+def test_no_name_of_a_folder_reaches_the_terminal_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = "\x1b[31mred"
+
+    def broken(column: str) -> Any:
+        def fail(bench: Subject) -> dict[str, Any]:
+            kind = ValueError if column == "oml" else UserError
+            raise kind(f"no {bench.workspace.runs}")
+
+        return {"adam": Cell(lambda bench: {}, fail)}
+
+    def fall(scope: Scope) -> None:
+        raise ValueError(f"no {scope.workspace.runs}")
+
+    study = replace(OMNIGLOT, parts={**OMNIGLOT.parts, "table1": broken})
+    monkeypatch.setitem(EXPERIMENTS, "omniglot", study)
+    assert len(make(plan(tmp_path / odd, columns=("oml", "mrcl")))) == 2
+    monkeypatch.setattr(sine.EXPERIMENT, "make", fall)
+    assert make(RunPlan(Workspace(runs=tmp_path / odd, tiny=True), {"sine": ("table4",)}, seeds=(0,))) == ["sine"]
+    said = "".join(capsys.readouterr())
+    assert "\x1b" not in said
+    assert said.count("\\x1b[31mred") >= 4  # twice for each that fails by a mistake of ours, which has a traceback
 
 
 def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
     wanted = plan(tmp_path, columns=("oml",))
     make(wanted)
-    path = path_of(wanted.workspace, OMNIGLOT, "table1", "oml", 0, "adam")
+    path = OMNIGLOT.path_of(wanted.workspace, "table1", "oml", 0, "adam")
     cell = json.loads(path.read_text())
     for section, key in (("config", "phase1"), ("spec", "algorithm 4")):
         changed = json.loads(json.dumps(cell))
@@ -56,7 +82,7 @@ def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="other settings"):
             make(wanted)
         with pytest.raises(UserError, match="other settings"):
-            gather(wanted, OMNIGLOT)
+            gather(wanted, "omniglot")
     folder = folder_of(OMNIGLOT, "oml", 0, wanted.workspace)
     for old, new in (("oml", "mrcl"), ("mrcl", "oml")):  # a run that is done, but another's
         folder_of(OMNIGLOT, old, 0, wanted.workspace).rename(folder_of(OMNIGLOT, new, 0, wanted.workspace))
@@ -172,7 +198,7 @@ def test_what_cannot_be_written_is_said_in_a_sentence(tmp_path: Path, capsys: py
     assert make(every) == ["omniglot, kcciol, seed 0"]
     assert [group.columns for group in groups(every)] == [("kcciol",)]  # the other of its family is made
     assert make(replace(every, parts={"sine": ("table4",), "mnist": ("gan",)}, columns=())) == ["sine"]
-    assert gan.path_of(every.workspace, "kcciol", 0).exists()
+    assert gan.EXPERIMENT.path_of(every.workspace, "kcciol", 0).exists()
     said = capsys.readouterr().err
     assert "kcciol failed ([Errno" in said
     assert "sine failed ([Errno" in said
@@ -183,7 +209,7 @@ def test_what_cannot_be_written_is_said_in_a_sentence(tmp_path: Path, capsys: py
 def test_a_cell_without_all_its_streams_is_named(tmp_path: Path, damage: str) -> None:
     wanted = plan(tmp_path, columns=("oml",))
     assert make(wanted) == []
-    path = path_of(wanted.workspace, OMNIGLOT, "table1", "oml", 0, "adam")
+    path = OMNIGLOT.path_of(wanted.workspace, "table1", "oml", 0, "adam")
     cell = json.loads(path.read_text())
     if damage == "no classes":
         del cell["classes"]
@@ -236,11 +262,11 @@ def test_a_cell_that_fails_costs_no_other_of_its_column_or_family(
         return cells | {"online-sgd": Cell(lambda bench: {}, fail)} if column == "kcciol" else cells
 
     study = replace(OMNIGLOT, parts={**OMNIGLOT.parts, "heads": broken})
-    monkeypatch.setitem(STUDIES, "omniglot", study)
+    monkeypatch.setitem(EXPERIMENTS, "omniglot", study)
     wanted = plan(tmp_path, "heads")
     assert make(wanted) == ["omniglot, kcciol, seed 0"]
     assert "1 cells of kcciol failed (ValueError: no)" in capsys.readouterr().err
-    found = gather(wanted, study)["heads"]
+    found = gather(wanted, study.name)["heads"]
     assert set(found["kcciol"]) == {"ncm", "gaussian", "slda", "ridge"}
     assert "online-sgd" in found["lambda0"]
     assert not list(tmp_path.glob("**/cells/**/*.lock"))
@@ -292,7 +318,7 @@ def test_a_training_that_fails_costs_no_other_of_its_family(
     wanted = plan(tmp_path, columns=("kcciol", "kcciol-o", "lambda0"))
     assert make(wanted) == ["omniglot, kcciol, seed 0"]
     assert "kcciol-o failed (RuntimeError: out of memory)" in capsys.readouterr().err
-    assert set(gather(wanted, OMNIGLOT)["table1"]) == {"kcciol", "lambda0"}
+    assert set(gather(wanted, "omniglot")["table1"]) == {"kcciol", "lambda0"}
 
 
 def test_what_another_process_trains_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from kcciol.encoders.run import Representation
 from kcciol.paper import figures, pictures
 from kcciol.paper.figures import DELTAS
 from kcciol.paper.pictures import PICTURES
 from kcciol.paper.plan import RunPlan
 from kcciol.paper.plot import Plot
 from kcciol.paper.runner import make
-from kcciol.paper.studies import colour, omniglot
+from kcciol.paper.studies import omniglot
 from kcciol.paper.study import Subject, Workspace
 from kcciol.paper.writing import gather, write_tables
 
@@ -39,7 +42,7 @@ def test_every_figure_is_made(tmp_path: Path) -> None:
     masking = json.loads((tmp_path / "out" / "figures" / "masking.json").read_text())
     assert set(masking["data"]) == set(DELTAS)
     assert {name.split(":")[0] for name in masking["numbers"]} == {f"delta {d:g}" for d in DELTAS.values()}
-    found = gather(plan, colour.MINI_IMAGENET)["weights"]
+    found = gather(plan, "mini-imagenet")["weights"]
     assert set(found) == {"kcciol", "control"}
     weights = found["kcciol"]["weights"][0]
     assert sum(weights["counts"]) == 4 * 4 * 9  # all of the last convolution's weights
@@ -53,6 +56,34 @@ def test_both_halves_of_the_weights_are_asked(tmp_path: Path) -> None:
     second, last = subject.after_phase(2), subject.representation
     assert not bool((second.Theta == last.Theta).all())
     assert Subject(omniglot.STUDY, "lambda0", 0, subject.workspace).after_phase(1).config.representation == "kcciol"
+
+
+def test_the_half_that_is_pruned_is_a_half_whatever_is_held(tmp_path: Path) -> None:
+    subject = Subject(omniglot.STUDY, "kcciol-o", 0, Workspace(runs=tmp_path, tiny=True))
+    assert subject.config.mask.delta == 1.0
+    assert figures.pruned_by(subject) == replace(subject.config.mask, delta=0.5)
+
+
+def test_biases_are_not_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Representation] = []
+    monkeypatch.setattr(figures, "on_classes", lambda subject, representation: asked.append(representation))
+    subject = Subject(omniglot.STUDY, "gamma0", 0, Workspace(runs=tmp_path, tiny=True))
+    figures.prune(subject)
+    whole = subject.after_phase(2)
+    layout = whole.problem.layout
+    every, *halves = (layout.views(one.Theta, "theta.") for one in asked)
+    left = torch.zeros(len(halves))
+    for name, view in layout.views(whole.Theta, "theta.").items():
+        assert torch.equal(every[name], view)
+        for number, half in enumerate(halves):
+            if name.endswith("bias"):
+                assert torch.equal(half[name], view)
+                assert bool(view.any())
+            else:
+                left[number] += int((half[name] != 0).sum())
+    weights = sum(int((view != 0).sum()) for name, view in every.items() if not name.endswith("bias"))
+    assert left.min() > 0
+    assert left.sum() == weights  # each weight is in one of the halves
 
 
 def test_a_figure_is_of_the_seeds_that_all_its_columns_have(tmp_path: Path) -> None:

@@ -10,26 +10,27 @@ from pathlib import Path
 import pytest
 
 from kcciol.errors import UserError
-from kcciol.paper.plan import PARTS, STUDIES, RunPlan, cells, path_of
+from kcciol.paper.experiment import Scope
+from kcciol.paper.plan import EXPERIMENTS, PARTS
 from kcciol.paper.runner import make
-from kcciol.paper.study import Study, Workspace
+from kcciol.paper.study import Workspace
 from tests.paper.example import OMNIGLOT, plan
 
 
-@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
-def test_files_of_cells_have_plain_names_of_their_own(study: Study) -> None:
-    every = RunPlan(Workspace(), PARTS)
-    for column in study.columns:
-        found = [path for seed in (0, 1) for path, *_ in cells(every, study, column, seed)]
-        assert len(found) == len(set(found))
-        for path in found:
-            assert re.fullmatch(r"[A-Za-z0-9._/-]+", str(path)), path
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_files_of_cells_have_plain_names_of_their_own(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    found = [cell.path for cell in experiment.cells(Scope(Workspace(), PARTS[name], (0, 1)))]
+    assert len(found) == len(set(found)) > 0
+    for path in found:
+        assert experiment.folder(Workspace()) in path.parents
+        assert re.fullmatch(r"[A-Za-z0-9._/-]+", str(path)), path
 
 
 def test_cells_say_which_they_are(tmp_path: Path) -> None:
     wanted = plan(tmp_path, "heads", columns=("oml",))
     assert make(wanted) == []
-    path = path_of(wanted.workspace, OMNIGLOT, "heads", "oml", 0, "ncm")
+    path = OMNIGLOT.path_of(wanted.workspace, "heads", "oml", 0, "ncm")
     cell = json.loads(path.read_text())
     assert cell["cell"] == {"study": "omniglot", "part": "heads", "column": "oml", "name": "ncm"}
     path.write_text(json.dumps(cell | {"cell": cell["cell"] | {"name": "slda"}}))
@@ -50,7 +51,7 @@ def test_a_part_is_made_of_its_columns_and_seeds() -> None:
 def test_a_cell_that_does_not_say_which_it_is_is_refused(tmp_path: Path) -> None:
     wanted = plan(tmp_path, "heads", columns=("oml",))
     assert make(wanted) == []
-    path = path_of(wanted.workspace, OMNIGLOT, "heads", "oml", 0, "ncm")
+    path = OMNIGLOT.path_of(wanted.workspace, "heads", "oml", 0, "ncm")
     path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "cell"}))
     with pytest.raises(UserError, match="it lacks cell"):
         make(wanted)

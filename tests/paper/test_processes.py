@@ -19,7 +19,8 @@ from kcciol import cli
 from kcciol.files import file_lock
 from kcciol.paper.executors import processes
 from kcciol.paper.executors.processes import environment, next_group
-from kcciol.paper.plan import HELPERS, INCOMPLETE, Group, RunPlan, groups, path_of
+from kcciol.paper.plan import INCOMPLETE, Group, RunPlan, groups
+from kcciol.paper.representations import HELPERS
 from kcciol.paper.runner import make
 from kcciol.paper.studies import colour
 from kcciol.paper.study import Subject, Workspace, folder_of
@@ -112,7 +113,7 @@ def test_few_groups_train_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_cell_that_another_process_makes_is_left_to_it(tmp_path: Path) -> None:
     wanted = plan(tmp_path, columns=("oml",))
-    path = path_of(wanted.workspace, OMNIGLOT, "table1", "oml", 0, "adam")
+    path = OMNIGLOT.path_of(wanted.workspace, "table1", "oml", 0, "adam")
     path.parent.mkdir(parents=True)
     with file_lock(path.with_suffix(".lock")) as mine:
         assert mine

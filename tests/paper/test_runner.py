@@ -17,20 +17,21 @@ from kcciol.encoders.run import load
 from kcciol.errors import UserError
 from kcciol.paper import study as study_module
 from kcciol.paper import tables
-from kcciol.paper.plan import EXPERIMENTS, PARTS, STUDIES, RunPlan, groups, studies_of
+from kcciol.paper.experiment import Scope
+from kcciol.paper.plan import PARTS, RunPlan, groups, parts_of
 from kcciol.paper.runner import make
-from kcciol.paper.studies import colour, omniglot
+from kcciol.paper.studies import colour, omniglot, sine
 from kcciol.paper.study import Study, Subject, Workspace, config_of, folder_of, is_trained
 from kcciol.paper.writing import gather, write_tables
-from tests.paper.example import OMNIGLOT, plan
+from tests.paper.example import OMNIGLOT, STUDIES, plan
 
 
 def test_names_stand_for_parts() -> None:
-    assert studies_of(("table1", "table5", "table1")) == {"omniglot": ("table1", "table5")}
-    assert studies_of(("cifar100",)) == {"cifar100": ("table3",)}
-    assert set(studies_of(("all",))) == {*STUDIES, "sine", "mnist"}
+    assert parts_of(("table1", "table5", "table1")) == {"omniglot": ("table1", "table5")}
+    assert parts_of(("cifar100",)) == {"cifar100": ("table3",)}
+    assert set(parts_of(("all",))) == {*STUDIES, "sine", "mnist"}
     with pytest.raises(UserError, match="no experiment 'table9'"):
-        studies_of(("table9",))
+        parts_of(("table9",))
 
 
 def test_cells_are_made_once_and_become_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,7 +50,7 @@ def test_cells_are_made_once_and_become_tables(tmp_path: Path, capsys: pytest.Ca
     assert len(cell["choice"]) == len(cell["by_seed"]) == 1
     assert table["title"].startswith("Rehearsal")
     assert not any(column.startswith("paper") for row in table["rows"].values() for column in row)
-    real = tables.frame("table1", {}, gather(wanted, OMNIGLOT)["table1"])
+    real = tables.frame("table1", {}, gather(wanted, "omniglot")["table1"])
     assert real["rows"]["10"]["paper: kcciol"]["mean"] == 95.4
     assert table["seeds"] == {"kcciol": [0], "lambda0": [0]}
     assert table["training_seconds"]["kcciol"][0] > 0
@@ -159,7 +160,7 @@ def test_the_time_of_a_training_that_was_cut_counts(tmp_path: Path, monkeypatch:
 def test_table_1_shows_phases_class_means_and_floors(tmp_path: Path) -> None:
     wanted = plan(tmp_path, columns=("scratch", "kcciol", "kcciol-phase1", "oml"))
     assert make(wanted) == []
-    found = gather(wanted, OMNIGLOT)
+    found = gather(wanted, "omniglot")
     assert omniglot.heads("kcciol-phase1") == {}  # phases are for Table 1 alone
     columns = {"scratch", "kcciol", "kcciol-phase1", "oml", "kcciol + ncm", "kcciol-phase1 + ncm"}
     columns |= {"pixels + ncm", "untrained + ncm"}
@@ -253,7 +254,7 @@ def test_a_table_is_made_of_all_seeds_that_are_there(tmp_path: Path) -> None:
     for seed in (0, 3):
         make(plan(tmp_path, columns=("oml",), seeds=(seed,)))
     for wanted in (plan(tmp_path, columns=("oml",), seeds=(3,)), plan(tmp_path, columns=("mrcl",), seeds=(5,))):
-        assert [r["config"]["seed"] for r in gather(wanted, OMNIGLOT)["table1"]["oml"]["adam"]] == [0, 3]
+        assert [r["config"]["seed"] for r in gather(wanted, "omniglot")["table1"]["oml"]["adam"]] == [0, 3]
 
 
 @pytest.mark.parametrize("name", ["table4", "gan"])
@@ -271,11 +272,11 @@ def test_a_rehearsal_of_these_is_no_result(name: str, tmp_path: Path, capsys: py
 
 def test_another_seed_trains_no_other_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     workspace = Workspace(runs=tmp_path, tiny=True)
-    EXPERIMENTS["sine"].make(workspace, (0,))
+    sine.EXPERIMENT.make(Scope(workspace, ("table4",), (0,)))
     capsys.readouterr()
     assert [group.seeds for group in groups(RunPlan(workspace, {"sine": ("table4",)}, seeds=(0, 1)))] == [(1,)]
     assert groups(RunPlan(workspace, {"sine": ("table4",)}, seeds=(0,))) == []
-    EXPERIMENTS["sine"].make(workspace, (1, 0))
+    sine.EXPERIMENT.make(Scope(workspace, ("table4",), (1, 0)))
     said = capsys.readouterr().out
     assert "sine, first order: 4 members trained" in said
     assert "sine, exact order: 2 members trained" in said

@@ -56,5 +56,5 @@ def test_the_page_marks_an_interval_of_images_and_leaves_out_one_of_zero(tmp_pat
     assert [mark for mark, _ in marks_of(a)] == ["*"]
     assert number(b, 1) == "30.0"
     assert "no spread" in facts(table, "b", b)["ci95 seeds"]
-    assert "* the interval is of so many images" in used_marks(table)
+    assert "* all streams ask the same images, so the interval is over these images" in used_marks(table)
     assert spoken({"mean": 2.0, "ci95": 0.0}) == "2"

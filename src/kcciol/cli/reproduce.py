@@ -66,7 +66,7 @@ def reproduce(words: Sequence[str]) -> int:
     from kcciol.engine.ranks import Ranks
     from kcciol.engine.stop import Stopped
     from kcciol.paper import archive, runner
-    from kcciol.paper.plan import EXPERIMENTS, INCOMPLETE, PARTS, STUDIES, RunPlan, every_path, studies_of
+    from kcciol.paper.plan import EXPERIMENTS, INCOMPLETE, PARTS, RunPlan, parts_of
     from kcciol.paper.report.read import read_table
     from kcciol.paper.report.terminal import lines
     from kcciol.paper.study import Workspace
@@ -86,9 +86,9 @@ def reproduce(words: Sequence[str]) -> int:
         raise UserError("--seeds must be one or more different numbers of 0 or more.")
     if not 0 <= options.gpus < math.inf:
         raise UserError(f"--gpus is {options.gpus}, but must be 0 or more.")
-    parts = studies_of(options.names)
-    known = {column for name in parts if name in STUDIES for column in STUDIES[name].columns}
-    if options.columns and (whole := [name for name in parts if name in EXPERIMENTS]):
+    parts = parts_of(options.names)
+    known = {column for name in parts for column in EXPERIMENTS[name].columns}
+    if options.columns and (whole := [name for name in parts if not EXPERIMENTS[name].columns]):
         raise UserError(f"{whole[0]} is made in one go: leave --columns out.")
     if wrong := [c for c in options.columns if c not in known]:
         raise UserError(f"There is no representation {wrong[0]!r} here; there are: {', '.join(sorted(known))}.")
@@ -110,7 +110,7 @@ def reproduce(words: Sequence[str]) -> int:
         with folders(wanted):
             if options.tables and (unused := archive.restore(plan, tables)):
                 terminal.print(f"{len(unused)} of the cells that are kept cannot be used: {unused[0]}", soft_wrap=True)
-            complete = all(path.exists() for path in every_path(plan))  # then this call costs nothing
+            complete = all(cell.path.exists() for cell in plan.cells())  # then this call costs nothing
             failed = runner.make(plan)
     except Stopped as stopped:
         terminal.print(f"{stopped} Call again to go on.")
@@ -133,7 +133,7 @@ def reproduce(words: Sequence[str]) -> int:
             terminal.print(line, soft_wrap=True)  # it may name a file
     for name in failed:
         terminal.print(f"failed: {name}")
-    if not failed and (left := sum(not path.exists() for path in every_path(plan))):
+    if not failed and (left := sum(not cell.path.exists() for cell in plan.cells())):
         if options.tables:  # of one process among several it means nothing
             terminal.print(f"{left} {'cell is' if left == 1 else 'cells are'} not made yet: call again to go on.")
         return INCOMPLETE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 from collections.abc import Sequence
@@ -10,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rich.table import Table
 from tyro.conf import Positional, arg
 
+from kcciol.cli.problems import PROBLEMS, Member
 from kcciol.cli.terminal import out, parse, say
+from kcciol.config import FASTEST, require
 from kcciol.engine.stop import with_resume_hint
 from kcciol.errors import UserError
 from kcciol.paper.formats import MEMBERS
@@ -21,6 +21,8 @@ from kcciol.paper.gan.settings import GenerationConfig
 from kcciol.paper.presets import member
 from kcciol.paper.sine.settings import RegressionConfig
 from kcciol.serialization import to_dict
+
+MOST_RUNS = 10**5  # the result names each of them, after each function
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class DigitsOptions(MembersOptions):
     config: Annotated[GenerationConfig, arg(name="")] = field(default_factory=GenerationConfig)
 
 
-Member = RegressionConfig | GenerationConfig
+OPTIONS: dict[str, type[Any]] = {"regression": SineOptions, "generation": DigitsOptions}  # of train
 
 
 def members_in(folder: Path) -> list[Member] | None:
@@ -77,26 +79,22 @@ def members_in(folder: Path) -> list[Member] | None:
     path = folder / "members.json"
     if not path.is_file():
         return None
+    listed = MEMBERS.read(path).get("members")
+    if not isinstance(listed, list) or not listed or not all(isinstance(one, dict) for one in listed):
+        raise UserError(f"{path} names no members that train in this folder: use another copy of it.")
     try:
-        found = [member(one) for one in MEMBERS.read(path)["members"]]
-        if not found:
-            raise ValueError("it is empty")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError) as error:
-        raise UserError(f"{path} cannot be read ({error}): it is not what a run leaves there.") from None
-    return found
+        return [member(one) for one in listed]
+    except UserError as error:
+        raise UserError(f"The list of members {path} cannot be used: {error}") from None
 
 
 def train_members(words: Sequence[str], there: Sequence[Member]) -> int:
     """Train what a preset or a file describes, or what is in a folder."""
-    start, folder = there[0], Path(words[0])
+    start, folder, problem = there[0], Path(words[0]), PROBLEMS[there[0].problem]
     place = folder if (folder / "members.json").is_file() else RunOptions.out
     seeds = tuple(one.seed for one in there) if len(there) > 1 else ()
-    command = f"train {words[0]}"
-    options: SineOptions | DigitsOptions
-    if isinstance(start, RegressionConfig):
-        options = parse(SineOptions, command, words, SineOptions(words[0], place, seeds=seeds, config=start))
-    else:
-        options = parse(DigitsOptions, command, words, DigitsOptions(words[0], place, seeds=seeds, config=start))
+    kind = OPTIONS[start.problem]
+    options = parse(kind, f"train {words[0]}", words, kind(words[0], place, seeds=seeds, config=start))
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("These runs train in one process: call kcciol without torchrun, with --seeds for several.")
     members = _members(options, there)
@@ -106,25 +104,15 @@ def train_members(words: Sequence[str], there: Sequence[Member]) -> int:
         path = Path("runs") / f"{name}-seed{'-'.join(str(one.seed) for one in members)}"
 
     again = shlex.quote(str(path))
-    if isinstance(options, DigitsOptions) and options.root:
-        again += f" --root {shlex.quote(options.root)}"
+    if root := getattr(options, "root", ""):  # digits alone need data
+        again += f" --root {shlex.quote(root)}"
     with with_resume_hint(f"`kcciol train {again} --resume` continues."):
-        if isinstance(options, SineOptions):
-            from kcciol.paper.sine.train import train_sine
-
-            functions = [one for one in members if isinstance(one, RegressionConfig)]
-            train_sine(functions, path, options.resume, options.quiet)
-        else:
-            from kcciol.paper.gan.digits import BASE, digits
-            from kcciol.paper.gan.train import train_digits
-
-            base, images = digits(options.root).base, [one for one in members if isinstance(one, GenerationConfig)]
-            train_digits(images, base, BASE, path, options.resume, options.quiet)
+        problem.train(members, path, options.resume, options.quiet, root)
     out.print(f"The run is in {path}; `kcciol evaluate {again}` measures it.")
     return 0
 
 
-def _members(options: SineOptions | DigitsOptions, there: Sequence[Member]) -> list[Member]:
+def _members(options: Any, there: Sequence[Member]) -> list[Member]:
     """The runs that are wanted: those that are there, or one for each seed."""
     config, seeds = options.config, options.seeds or (options.config.seed,)
     if len(there) > 1 and seeds == tuple(one.seed for one in there):
@@ -170,22 +158,23 @@ def evaluate_members(words: Sequence[str], members: Sequence[Member]) -> int:
             raise UserError(f"{flag} is for classes: functions and digits are learned in one way each.")
     options = parse(EvaluateMembersOptions, f"evaluate {words[0]}", words)
     path = end_of_phase(options.run, options.phase)
-    if options.runs < 1 or not 0 <= options.rate < math.inf:
-        raise UserError("--runs must be at least 1 and --rate a number of 0 or more.")
-    usual, functions = EvaluateMembersOptions(options.run), isinstance(members[0], RegressionConfig)
-    for name in ("root",) if functions else ("runs", "rate"):
-        if getattr(options, name) != getattr(usual, name):
-            raise UserError(f"--{name} is for {'digits' if functions else 'functions'}: leave it out.")
+    require(1 <= options.runs <= MOST_RUNS, "--runs", options.runs, f"between 1 and {MOST_RUNS:,}")
+    require(0 <= options.rate <= FASTEST, "--rate", options.rate, f"between 0 and {FASTEST:g}")
+    usual, problem = EvaluateMembersOptions(options.run), PROBLEMS[members[0].problem]
+    for other in PROBLEMS.values():
+        for name in other.flags if other is not problem else ():
+            if getattr(options, name) != getattr(usual, name):
+                raise UserError(f"--{name} is for {other.what}: leave it out.")
     from kcciol.engine.record import record
     from kcciol.evaluation.results import RESULT
     from kcciol.files import require_json
 
-    other = f"-runs{options.runs}" if options.runs != usual.runs else ""
-    other += f"-rate{options.rate:g}" if options.rate else ""  # results of other settings stand side by side
-    target = options.out or options.run / f"evaluation-{path.stem}{other}.json"
+    unusual = f"-runs{options.runs}" if options.runs != usual.runs else ""
+    unusual += f"-rate{options.rate:g}" if options.rate else ""  # results of other settings stand side by side
+    target = options.out or options.run / f"evaluation-{path.stem}{unusual}.json"
     require_json(target)
     say(f"{path.stem} of {len(members)} run{'' if len(members) == 1 else 's'} ...")
-    results = (_functions if functions else _digits)(options, path)
+    results = problem.measure(path, options.device, **{name: getattr(options, name) for name in problem.flags})
     configs = [to_dict(one) for one in members]
     RESULT.write(target, {"members": configs, "results": results, "phase": path.stem, "record": record()})
     last = max(number for number, phase in enumerate(members[0].phases, 1) if phase.steps)
@@ -206,63 +195,3 @@ def end_of_phase(run: Path, phase: int) -> Path:
         known = " and ".join(map(str, there))
         raise UserError(f"The folder {run} holds no representation of phase {phase}: choose {known}, or leave it out.")
     return run / f"phase{phase or there[-1]}.safetensors"
-
-
-def _functions(options: EvaluateMembersOptions, path: Path) -> list[dict[str, Any]]:
-    from kcciol.engine.device import pick_device
-    from kcciol.paper.sine.adjoint import inner_loops
-    from kcciol.paper.sine.evaluate import evaluate
-    from kcciol.paper.sine.network import RegressionNetwork
-    from kcciol.paper.sine.train import load_sine
-
-    device = pick_device(options.device)
-    configs, state = load_sine(path)
-    table = Table("functions seen", *names_of(configs), box=None, pad_edge=False)
-    results: list[dict[str, Any]] = []
-    for config, Theta in zip(configs, state.tensors["Theta"].to(device), strict=True):
-        net, rate = RegressionNetwork(config.net, config.sine.slots + 1), options.rate or config.phase1.alpha
-        learn = inner_loops(device, exact=True).learn
-        rows = evaluate(net, Theta, config.sine, config.seed, options.runs, rate, True, learn).to_dict()
-        results.append({"seed": config.seed, "rate": rate, "functions": rows})
-    for n in results[0]["functions"]:
-        cells = [r["functions"][n] for r in results]
-        table.add_row(n, *(_error(cell) for cell in cells))
-    out.print(table)
-    return results
-
-
-def names_of(configs: Sequence[Member]) -> list[str]:
-    """What to call runs; numbered where the seed is not enough."""
-    seeds = [one.seed for one in configs]
-    numbered = len(set(seeds)) < len(seeds)
-    return [f"{number}, seed {seed}" if numbered else f"seed {seed}" for number, seed in enumerate(seeds, 1)]
-
-
-def _error(cell: dict[str, Any]) -> str:
-    if cell["mean"] is None:
-        return "all runs diverged"
-    form = ".3f" if 1e-2 <= cell["mean"] < 1e5 else ".2g"
-    spread = "" if cell["ci95"] is None else f" ± {cell['ci95']:{form}}"
-    return f"{cell['mean']:{form}}{spread}" + (f" ({cell['diverged']} diverged)" if cell["diverged"] else "")
-
-
-def _digits(options: EvaluateMembersOptions, path: Path) -> list[dict[str, Any]]:
-    from kcciol.engine.device import pick_device
-    from kcciol.paper.gan.digits import BASE, NOVEL, classifier, digits, measure
-    from kcciol.paper.gan.network import Networks
-    from kcciol.paper.gan.train import load_digits
-
-    device, data = pick_device(options.device), digits(options.root)
-    configs, state = load_digits(data.base, BASE, path)
-    judge, real = classifier(data, device, epochs=3)
-    table = Table("rate", *(f"{name}: {d}" for name in names_of(configs) for d in NOVEL), box=None, pad_edge=False)
-    results: list[dict[str, Any]] = []
-    for config, Theta in zip(configs, state.tensors["Theta"].to(device), strict=True):
-        nets = Networks(config.gan, data.base.images[0, 0].numel())
-        found = measure(nets, Theta, data.novel, config.seed, judge, 25)
-        results.append({"seed": config.seed, "classifier on held-out real images": real, **found})
-    for rate in results[0]["rates"]:
-        shares = [share for r in results for share in r["rates"][rate]["right"][-1]]
-        table.add_row(rate, *(f"{100 * share:.0f} %" for share in shares))
-    out.print(table)
-    return results

@@ -38,6 +38,10 @@ class Terminal(Console):
         width, height = super().size
         return ConsoleDimensions(max(width, NARROWEST), height)
 
+    @size.setter
+    def size(self, new_size: tuple[int, int]) -> None:
+        self._width, self._height = new_size
+
     def print(self, *objects: Any, **options: Any) -> None:
         """A string is one line, whatever is in it and however long: a path must not be broken where it is piped on."""
         if all(isinstance(one, str) for one in objects):

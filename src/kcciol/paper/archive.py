@@ -10,7 +10,7 @@ from typing import Any
 from kcciol.errors import UserError
 from kcciol.evaluation.results import RESULT
 from kcciol.files import replacing
-from kcciol.paper.plan import RunPlan, cells_of
+from kcciol.paper.plan import EXPERIMENTS, RunPlan
 from kcciol.paper.store import stored_cells
 
 
@@ -27,7 +27,7 @@ def store(plan: RunPlan, out: Path, every: bool) -> list[Path]:
     """
     target, left = archive_of(plan, out), []
     for name in plan.parts:
-        if not every and not cells_of(target, name).is_dir():
+        if not every and not EXPERIMENTS[name].folder(target.workspace).is_dir():
             continue
         for made in stored_cells(plan, name):
             value, path = made.read(), target.workspace.runs / made.path.relative_to(plan.workspace.runs)

@@ -8,6 +8,7 @@ from typing import Any
 from kcciol.evaluation.measure import measure_learner
 from kcciol.evaluation.protocol import Trained
 from kcciol.learners import learner_type
+from kcciol.paper.progress import say
 from kcciol.paper.study import Cell, Subject, search_spec, stream_spec
 
 ADAM_RATES = (0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
@@ -18,8 +19,8 @@ CLOSED: dict[str, dict[str, Any]] = {"gaussian": {"form": "map"}}  # what the ta
 TINY: dict[str, Any] = {"units": 32, "tune_steps": 2, "anchor_steps": 2, "epochs": 2, "tune_passes": 0}
 
 
-def say(line: str) -> None:
-    print(f"  {line}", flush=True)
+def _say_below(line: str) -> None:
+    say(f"  {line}")
 
 
 def gradient_head(classes: tuple[int, ...], optimizer: str = "adam") -> Cell:
@@ -58,7 +59,7 @@ def learned(
     def run(subject: Subject) -> dict[str, Any]:
         pixels = trains == "pixels"
         scenario = subject.pixels if pixels else subject.scenario("all" if trains == "all" else "head")
-        return measure_learner(scenario, name, subject.stream(**sizes), *settings(subject), say)
+        return measure_learner(scenario, name, subject.stream(**sizes), *settings(subject), _say_below)
 
     return Cell(spec, run, key or {})
 

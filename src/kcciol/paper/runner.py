@@ -7,9 +7,8 @@ from kcciol.paper.executors.executor import Executor
 from kcciol.paper.executors.inline import HERE
 from kcciol.paper.executors.processes import PROCESSES
 from kcciol.paper.executors.ray import CLUSTER
-from kcciol.paper.plan import EXPERIMENTS, STUDIES, RunPlan, every_path, groups
+from kcciol.paper.plan import EXPERIMENTS, RunPlan, groups
 from kcciol.paper.store import check
-from kcciol.paper.study import Subject
 
 
 def make(plan: RunPlan) -> list[str]:
@@ -17,13 +16,10 @@ def make(plan: RunPlan) -> list[str]:
     check(plan)
     executor = executor_of(plan)
     wanted = groups(plan, apart=executor.apart)
-    if not wanted and not any(path.exists() for path in every_path(plan)):
+    if not wanted and not any(cell.path.exists() for cell in plan.cells()):
         raise UserError("Nothing of this is made of these columns and seeds: ask for others, or leave them out.")
     for group in wanted if executor.here else ():  # the data are there, or it is refused at once
-        if group.columns:
-            _ = Subject(STUDIES[group.name], group.columns[0], group.seeds[0], plan.workspace).data
-        else:
-            EXPERIMENTS[group.name].ready(plan.workspace)
+        EXPERIMENTS[group.name].require_data(group.scope(plan))
     return executor.make(plan, wanted)
 
 

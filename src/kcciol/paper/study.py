@@ -33,6 +33,7 @@ from kcciol.meta.methods import representation, with_method
 from kcciol.meta.phases import train
 from kcciol.nets.pixels import to_unit
 from kcciol.paper.plot import Plot
+from kcciol.paper.progress import say
 from kcciol.serialization import to_dict
 
 CHOSEN_ON = "base classes kept out of training"
@@ -99,7 +100,7 @@ class Study:
     """The only seeds of a part; where none are named, of a part in `only` the first, of another all."""
     longest: tuple[str, ...] = ()
     """Columns to begin with, when several are made at once."""
-    draw: Callable[[Mapping[str, Any]], list[Plot]] | None = None
+    draw: Callable[[Mapping[str, Any]], list[Plot]] = lambda found: []
     """From the same to pictures in a folder."""
 
     def has(self, part: str, column: str, seed: int) -> bool:
@@ -362,23 +363,13 @@ def _train(
             write_json(folder / SPENT, seconds)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    print(f"{study.name}, {folder.name}: trained {f'to phase {phase} ' if phase else ''}in {seconds:.1f} s", flush=True)
+    say(f"{study.name}, {folder.name}: trained {f'to phase {phase} ' if phase else ''}in {seconds:.1f} s")
 
 
 def what_matters(config: dict[str, Any]) -> dict[str, Any]:
     """A config without what changes nothing in a representation."""
     data = {k: v for k, v in config["data"].items() if k != "root"}
     return {k: v for k, v in config.items() if k not in ("engine", "evaluation", "data")} | {"data": data}
-
-
-def run_of(base: Path, seeds: Sequence[int]) -> tuple[Path, list[int]]:
-    """The folder for members of these seeds that train together, and all seeds that it is for: one that was begun with
-    them among others is gone on with."""
-    for folder in sorted(base.glob("members-seeds*")):
-        there = [int(part) for part in folder.name.removeprefix("members-seeds").split("-") if part.isdecimal()]
-        if set(seeds) <= set(there):
-            return folder, there
-    return base / f"members-seeds{'-'.join(map(str, seeds))}", list(seeds)
 
 
 def trained_seconds(study: Study, column: str, seed: int, workspace: Workspace) -> float:

@@ -12,7 +12,7 @@ from kcciol.evaluation.metrics import ImagesAsked, summarize
 from kcciol.files import parse_json
 from kcciol.paper.cellfile import provenance_of, trained_with
 from kcciol.paper.formats import PAPER
-from kcciol.paper.study import CHOSEN_ON
+from kcciol.paper.study import CHOSEN_ON, Column
 
 Result = dict[str, Any]
 Found = Mapping[str, Mapping[str, list[Result]]]  # column -> cell -> a result of each seed
@@ -32,6 +32,7 @@ def frame(
     found: Found,
     notes: Mapping[str, str] | None = None,
     n: Mapping[str, int | None] | None = None,
+    metric: str = "accuracy % on held-out images",
 ) -> dict[str, Any]:
     """A table, whose columns `paper: ...` hold the paper's numbers. n: over how many runs a printed column is, where
     that is not what its caption says."""
@@ -39,7 +40,7 @@ def frame(
     add_printed(rows, printed, n)
     columns = list(dict.fromkeys(c for cells in rows.values() for c in cells))
     about = {k: printed[k] for k in ("title", "axis")}
-    about |= {"metric": "accuracy % on held-out images", "columns": columns}
+    about |= {"metric": metric, "columns": columns}
     about |= {"notes": dict(notes)} if notes else {}
     return {**about, **targets(columns), "rows": rows, **column_records(found)}
 
@@ -51,12 +52,15 @@ def add_printed(rows: TableRows, printed: Mapping[str, Any], n: Mapping[str, int
         rows.setdefault(row, {}).update({PAPER + c: cell for c, cell in every.items()})
 
 
+OURS = {"kcciol": "kcciol", "kcciol-paper": "kcciol"}  # columns that are the paper's method, and its printed one
+
+
 def targets(columns: list[str]) -> dict[str, Any]:
     """Which columns are the paper's method, whose printed numbers are to be reached; those of its rivals are not a
     target. `compared`: a column of ours that has no printed one of its name, and the printed one it is held against."""
-    ours = [c for c in columns if c in ("kcciol", "kcciol-paper")]
-    compared = {"kcciol-paper": "kcciol"} if {"kcciol-paper", PAPER + "kcciol"} <= set(columns) else {}
-    return {"ours": ours, "compared": compared}
+    ours = {column: OURS[column] for column in columns if column in OURS}
+    compared = {column: name for column, name in ours.items() if column != name and PAPER + name in columns}
+    return {"ours": list(ours), "compared": compared}
 
 
 def column_records(found: Found) -> dict[str, Any]:
@@ -66,12 +70,19 @@ def column_records(found: Found) -> dict[str, Any]:
         "seeds": {column: [r["config"]["seed"] for r in results] for column, results in first.items()},
         "settings": {column: trained_with(results[0]["config"]) for column, results in first.items()},
         "record": {column: results[0]["record"] for column, results in first.items()},
-        "training_seconds": {c: [r["trained_seconds"] or None for r in results] for c, results in first.items()},
-        "seconds": {
-            column: {name: [r["cell_seconds"] for r in results] for name, results in cells.items()}
-            for column, cells in found.items()
+        "training_seconds": {
+            column: [result["trained_seconds"] or None for result in results]
+            for column, results in first.items()
+            if all("trained_seconds" in result for result in results)  # of members that train together nobody knows
         },
+        "seconds": {column: _seconds(cells) for column, cells in found.items()},
     }
+
+
+def _seconds(cells: Mapping[str, list[Result]]) -> Any:
+    """What the cells of a column took, by their names; of one that has none, for itself."""
+    every = {name: [result["cell_seconds"] for result in results] for name, results in cells.items()}
+    return every.get("", every)
 
 
 def ci95_of(means: list[float]) -> float | None:
@@ -85,17 +96,23 @@ def pooled(results: list[Result], n: str) -> Result:
     ci95 is over trajectories, given these seeds; ci95_seeds is over the seeds' means, few as they are.
     """
     values = [result["classes"][n]["by_trajectory"] for result in results]
-    flat = torch.tensor([v for part in values for v in part])
-    means = [sum(part) / len(part) for part in values]
+    found = of_seeds(results, values, digits=4)
     return {
-        **summarize(flat, asked_of(results, n)).to_dict(),
-        "by_seed": means,
-        "by_trajectory": [round(value, 4) for value in flat.tolist()],
-        "seeds": [r["config"]["seed"] for r in results],
-        "ci95_seeds": ci95_of(means),
+        **summarize(torch.tensor([v for part in values for v in part]), asked_of(results, n)).to_dict(),
+        **found,
+        "ci95_seeds": ci95_of(found["by_seed"]),
         **other_measures(results, n),
         **next(({"bytes": r["bytes"]} for r in results if r.get("bytes")), {}),
         "choice": [choice(r, n) for r in results],
+    }
+
+
+def of_seeds(results: list[Result], values: list[list[float]], digits: int) -> Result:
+    """What is told of the single values of each seed, in whatever unit: the means of those that have some, and all."""
+    return {
+        "by_seed": [sum(part) / len(part) if part else None for part in values],
+        "by_trajectory": [round(value, digits) for value in torch.tensor([v for p in values for v in p]).tolist()],
+        "seeds": [result["config"]["seed"] for result in results],
         **provenance_of(results),
     }
 
@@ -125,7 +142,7 @@ def other_measures(results: list[Result], n: str) -> Result:
 
 def choice(result: Result, n: str) -> Result:
     """What was chosen for so many classes, and how."""
-    if "algorithm 4" in result["spec"]:  # nothing but its rate was to be chosen, for each length
+    if "choice" not in result:  # Algorithm 4: nothing but its rate was to be chosen, for each length
         found = result["classes"][n]["choice"]
         scores = sorted((one["settings"]["rate"], one["score"]) for one in found["scores"])
         few = int(n) > result["config"]["data"]["validation_classes"]
@@ -151,28 +168,28 @@ def by_classes(columns: Mapping[str, list[Result]]) -> TableRows:
     return rows
 
 
-def representations(found: Found) -> TableRows:
+FLOORS = {"pixels + ncm": "pixels", "untrained + ncm": "ncm"}  # cells of the untrained network
+
+
+def representations(found: Found, columns: Mapping[str, Column]) -> TableRows:
     """Representations with the gradient head; then the two floors, and class means where they were measured."""
-    columns = {column: cells["adam"] for column, cells in found.items() if "adam" in cells}
-    for name, cell in (("pixels + ncm", "pixels"), ("untrained + ncm", "ncm")):
-        if cell in found.get("scratch", {}):
-            columns[name] = found["scratch"][cell]
-    for column, cells in found.items():
-        if column != "scratch":
-            columns |= {f"{column} + {head}": cells[head] for head in ("ncm", "gaussian") if head in cells}
-    return by_classes(columns)
+    every = {column: cells["adam"] for column, cells in found.items() if "adam" in cells}
+    for column in (column for column in found if columns[column].untrained):
+        every |= {name: found[column][cell] for name, cell in FLOORS.items() if cell in found[column]}
+    for column in (column for column in found if not columns[column].untrained):
+        every |= {f"{column} + {head}": found[column][head] for head in ("ncm", "gaussian") if head in found[column]}
+    return by_classes(every)
 
 
-def matrix(found: Found, gradient: Found) -> dict[str, TableRows]:
-    """Heads by representation, for each length that the SGD head was measured at; the online Adam head is in the table
-    of representations."""
+def matrix(found: Found, gradient: Found, columns: Mapping[str, Column], lengths_of: str) -> dict[str, TableRows]:
+    """Heads by representation, for each length that the head `lengths_of` was measured at; the online Adam head is in
+    the table of representations, where its network was trained."""
     rows: dict[str, TableRows] = {}
-    lengths = list(
-        dict.fromkeys(n for cells in found.values() for r in cells.get("online-sgd", []) for n in r["classes"])
-    )
+    measured = [result for cells in found.values() for result in cells.get(lengths_of, [])]
+    lengths = list(dict.fromkeys(n for result in measured for n in result["classes"]))
     for column, cells in found.items():
         every = dict(cells)
-        if column != "scratch" and "adam" in gradient.get(column, {}):
+        if not columns[column].untrained and "adam" in gradient.get(column, {}):
             every["online-adam"] = gradient[column]["adam"]
         for head, results in every.items():
             for n in lengths:

@@ -11,18 +11,17 @@ from kcciol.errors import UserError
 from kcciol.files import read_json, write_json
 from kcciol.files.documents import Document
 from kcciol.paper.formats import FIGURE, PAPER, TABLE
-from kcciol.paper.plan import EXPERIMENTS, STUDIES, RunPlan
+from kcciol.paper.plan import EXPERIMENTS, RunPlan
 from kcciol.paper.plot import Plot
 from kcciol.paper.rehearsal import is_rehearsal, rehearsed
-from kcciol.paper.store import stored_cells, stored_seeds
-from kcciol.paper.study import Study
-from kcciol.paper.tables import Found
+from kcciol.paper.store import stored_cells
+from kcciol.paper.tables import Found, Result
 
 
-def gather(plan: RunPlan, study: Study) -> dict[str, Found]:
-    """All cells of a study that are there."""
-    found: dict[str, dict[str, dict[str, list[dict[str, Any]]]]] = {part: {} for part in study.parts}
-    for made in stored_cells(plan, study.name):
+def gather(plan: RunPlan, name: str) -> dict[str, Found]:
+    """All cells of an experiment that are there, by part."""
+    found: dict[str, dict[str, dict[str, list[Result]]]] = {part: {} for part in EXPERIMENTS[name].parts}
+    for made in stored_cells(plan, name):
         found[made.part].setdefault(made.column, {}).setdefault(made.name, []).append(made.read())
     return dict(found)
 
@@ -60,11 +59,8 @@ def write_tables(plan: RunPlan, out: Path, seconds: float) -> tuple[list[Path], 
 
 def made_of(plan: RunPlan, name: str) -> tuple[dict[str, Any], list[Plot]]:
     """The tables and figures of an experiment, from all of its cells that are there."""
-    if name in EXPERIMENTS:
-        seeds, whole = stored_seeds(plan, name), EXPERIMENTS[name]
-        return whole.tables(plan.workspace, seeds), whole.draw(plan.workspace, seeds) if whole.draw is not None else []
-    found, draw = gather(plan, STUDIES[name]), STUDIES[name].draw
-    return STUDIES[name].tables(found), draw(found) if draw is not None else []
+    found = gather(plan, name)
+    return EXPERIMENTS[name].tables(found), EXPERIMENTS[name].draw(found)
 
 
 def _why_left(path: Path, kind: Document, what: str, missed: Callable[[dict[str, Any]], list[str]]) -> str:

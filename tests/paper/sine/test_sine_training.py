@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from kcciol.config import EngineConfig, MaskConfig, PhaseConfig
 from kcciol.engine.stop import Stopped
 from kcciol.errors import UserError
+from kcciol.paper.ensemble import Affine
 from kcciol.paper.ensemble.settings import Fork
 from kcciol.paper.ensemble.step import clipped
 from kcciol.paper.sine import network
-from kcciol.paper.sine.evaluate import SineErrors, evaluate
+from kcciol.paper.sine.evaluate import SineErrors, bytes_of_run, evaluate
 from kcciol.paper.sine.functions import Functions, draw
 from kcciol.paper.sine.network import RegressionNetwork
 from kcciol.paper.sine.settings import RegressionConfig, SineConfig, WidthConfig
@@ -233,6 +236,23 @@ def test_runs_that_blow_up_are_counted() -> None:
     two = SineErrors(errors.double()).to_dict()
     assert (two["1"]["mean"], two["1"]["diverged"]) == (1.0, 1)
     assert (two["2"]["mean"], two["2"]["diverged"]) == (3.0, 1)
+
+
+def test_runs_that_take_turns_are_what_they_are_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = RegressionNetwork(TINY.net, 4)
+    together = evaluate(net, net.init(0), TINY.sine, 1, runs=5, alpha=0.02).errors
+    taken: list[int] = []
+
+    def learn(W: Sequence[Affine], z: Tensor, y: Tensor, alpha: Tensor) -> list[Affine]:
+        taken.append(len(z))
+        return network.learn(W, z, y, alpha)
+
+    monkeypatch.setattr("kcciol.paper.sine.evaluate.LEAST", 1)
+    monkeypatch.setattr("kcciol.paper.sine.evaluate.ROOM", 2 * bytes_of_run(net, TINY.sine) + 1)
+    apart = evaluate(net, net.init(0), TINY.sine, 1, runs=5, alpha=0.02, learn=learn).errors
+    assert taken == [2] * 3 + [2] * 3 + [1] * 3  # for each function
+    assert torch.equal(apart.nan_to_num(-1.0), together.nan_to_num(-1.0))
+    assert len(set(together[:, 0, 0].tolist())) == 5
 
 
 def test_a_longer_training_learns_to_learn(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ phase1.safetensors ...   Theta (M, length) after each phase
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from kcciol.nets.layout import Layout
 from kcciol.paper.ensemble.settings import Fork, MemberConfig
 from kcciol.paper.ensemble.step import MemberStep, Watch
 from kcciol.paper.formats import MEMBERS
+from kcciol.paper.progress import warn
 from kcciol.serialization import from_dict, to_dict
 
 FORMAT = Format("ensemble", (add_nothing,), early=lambda header: 1 if "members" in header else None, sums_since=2)
@@ -191,7 +191,7 @@ class EnsemblePhase:
         every = {name: tensor[places] for name, tensor in (self.state | since).items()}
         ensemble.save(ensemble.folder.checkpoint, self.number, done, every)
         for sentence in self.watched.sentences(self.number) if done == self.steps else ():
-            print(f"kcciol: {sentence}", file=sys.stderr)
+            warn(f"kcciol: {sentence}")
 
 
 def masks(net: MemberNet, Theta: Tensor, members: Sequence[MemberConfig]) -> Tensor:

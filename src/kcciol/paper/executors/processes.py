@@ -14,6 +14,7 @@ from pathlib import Path
 from kcciol.engine.stop import watch_signals
 from kcciol.paper.executors.executor import Executor
 from kcciol.paper.plan import INCOMPLETE, Group, RunPlan
+from kcciol.paper.progress import say
 
 TRAINING = 3  # groups that train at once: one nearly fills a GPU, so more end no sooner, and all are cut in the middle
 
@@ -45,7 +46,7 @@ def make_in_processes(plan: RunPlan, groups: Sequence[Group]) -> list[str]:
     if stop.signal_number:
         sys.exit(128 + stop.signal_number)
     if waiting or running:
-        print(f"time is up: {len(waiting)} groups wait, {len(running)} cut; run again to go on", flush=True)
+        say(f"time is up: {len(waiting)} groups wait, {len(running)} cut; run again to go on")
     return list(dict.fromkeys(str(group) for group in failed if not group.done(plan)))
 
 
@@ -81,8 +82,7 @@ def environment(group: Group) -> dict[str, str]:
 
 def command(plan: RunPlan, group: Group, runs: Path) -> list[str]:
     """The command that makes one group."""
-    parts = group.parts if group.columns else plan.parts[group.name]
-    found = [sys.executable, "-m", "kcciol", "reproduce", *parts, "--no-tables"]
+    found = [sys.executable, "-m", "kcciol", "reproduce", *group.parts, "--no-tables"]
     found += ["--runs", str(runs), "--seeds", *map(str, group.seeds)]
     if group.columns:
         found += ["--columns", *group.columns]

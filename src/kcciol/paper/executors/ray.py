@@ -25,6 +25,7 @@ from kcciol.files import write_text
 from kcciol.paper.executors.executor import Executor
 from kcciol.paper.executors.processes import command
 from kcciol.paper.plan import INCOMPLETE, Group, RunPlan
+from kcciol.paper.progress import say
 
 PATIENCE = 5.0  # seconds for the cluster to answer
 JOINING = 60.0  # seconds to become a part of it
@@ -57,12 +58,13 @@ def make_on_cluster(plan: RunPlan, groups: Sequence[Group]) -> list[str]:
                 except Exception as error:  # the machine is gone: the others' cells are not
                     code, made, said = 1, {}, str(error)
                 _keep(plan.workspace.runs, made)
-                print(f"{group}: {len(made)} cells", flush=True)
+                say(f"{group}: {len(made)} cells")
                 if code not in (0, INCOMPLETE):
                     failed.append(str(group))
-                    print(said[-2000:], flush=True)
+                    for line in said[-2000:].splitlines():
+                        say(line)
         if waiting:
-            print(f"time is up: {len(waiting)} groups are not done; run again to go on", flush=True)
+            say(f"time is up: {len(waiting)} groups are not done; run again to go on")
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)

@@ -7,6 +7,7 @@ No rate is chosen: every rate of the grid is shown, since with three novel digit
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -23,6 +24,7 @@ from kcciol.optim import adam_, corrections
 from kcciol.paper.ensemble import Affine
 from kcciol.paper.gan.network import LabelledHead, Networks
 from kcciol.paper.gan.outer import step_gradients
+from kcciol.paper.gan.settings import GenerationConfig
 from kcciol.random import keyed, keyed_normal, keyed_uniform
 
 BASE, NOVEL = (0, 1, 2, 3, 4, 8, 9), (5, 6, 7)
@@ -78,15 +80,13 @@ def _generate(nets: Networks, theta: list[Affine], head: LabelledHead, noise: Te
     return nets.apply(theta, head, noise, labels).tanh()
 
 
-def measure(
-    nets: Networks, Theta: Tensor, novel: ClassSet, seed: int, judge: nn.Module, batches: int
-) -> dict[str, Any]:
+def measure(config: GenerationConfig, Theta: Tensor, novel: ClassSet, judge: nn.Module, batches: int) -> dict[str, Any]:
     """For every rate: right[i][j], the share of images of the j-th class, after the i-th, that look like it; and some
     images of all classes at the end."""
     found: dict[str, Any] = {"rates": {}}
-    side = int(nets.pixels**0.5)
+    side, nets = novel.image_shape[-1], Networks(config.gan, math.prod(novel.image_shape))
     for rate in RATES:
-        made = evaluate(nets, Theta, novel, list(NOVEL), seed, rate, batches=batches)
+        made = evaluate(nets, Theta, novel, list(NOVEL), config.seed, rate, batches=batches)
         right = [
             [float((judge(images).argmax(-1) == NOVEL[j]).double().mean()) for j, images in enumerate(after)]
             for after in made

@@ -157,7 +157,7 @@ def at_edge(cell: TableCell) -> bool:
 
 CELL_MARKS: dict[str, tuple[str, Callable[[TableCell], bool]]] = {
     "*": (
-        "the interval is of so many images (`ci95_of_images`): its trajectories hold the same ones",
+        "all streams ask the same images, so the interval is over these images (`ci95_of_images`), not over streams",
         lambda cell: cell.about.get("ci95_of_images") is not None,
     ),
     "↕": ("what the seeds gave lies further apart than the interval", _apart),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,14 @@ from torch import Tensor
 
 from kcciol.evaluation.metrics import summarize
 from kcciol.paper.sine import network
+from kcciol.paper.sine.adjoint import inner_loops
 from kcciol.paper.sine.functions import REACH, Functions, draw, inputs
 from kcciol.paper.sine.network import Learn, RegressionNetwork
-from kcciol.paper.sine.settings import SineConfig
+from kcciol.paper.sine.settings import RegressionConfig, SineConfig
 
 PLACES = 1000  # where a function's error is taken, evenly over its range
+ROOM = 2**28  # bytes that runs take side by side; those that do not fit in wait for their turn
+LEAST = 50  # runs that go side by side all the same: as many as Table 4 has
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,12 @@ class SineErrors:
         return rows
 
 
+def measure(config: RegressionConfig, Theta: Tensor, seed: int, runs: int, rate: float, novel: bool = True) -> Any:
+    """The errors of one member, by the number of functions seen (see `SineErrors.to_dict`)."""
+    net, learn = RegressionNetwork(config.net, config.sine.slots + 1), inner_loops(Theta.device, exact=True).learn
+    return evaluate(net, Theta, config.sine, seed, runs, rate, novel, learn).to_dict()
+
+
 def evaluate(
     net: RegressionNetwork,
     Theta: Tensor,
@@ -53,10 +63,39 @@ def evaluate(
 
     Each run has functions, order and examples of its own. novel: functions that training never saw.
     """
-    device, slots, each = Theta.device, config.slots, config.batches
+    at_once = max(LEAST, ROOM // bytes_of_run(net, config))
+    blocks = [range(first, min(first + at_once, runs)) for first in range(0, runs, at_once)]
+    errors = [_errors(net, Theta, config, seed, block, alpha, novel, learn) for block in blocks]
+    return SineErrors(torch.cat(errors))
+
+
+def bytes_of_run(net: RegressionNetwork, config: SineConfig) -> int:
+    """What a run takes at the most, nearly: its examples, as they are drawn; and W with a step of it and features of
+    one function's examples, or what all layers of W say about all functions."""
+    shapes = [weight.shape[1:] for weight, _ in net.layers(torch.empty(1, net.layout.length, device="meta"), "W")]
+    each, units = config.batches * config.batch, [outputs for outputs, _ in shapes]
+    examples = config.slots * (each + config.query) * (net.inputs + 6)
+    learning = 3 * sum(map(math.prod, shapes)) + 2 * each * net.features
+    asking = config.slots * PLACES * (sum(units) + max(units) + 3)
+    return 4 * (examples + max(learning, asking))
+
+
+def _errors(
+    net: RegressionNetwork,
+    Theta: Tensor,
+    config: SineConfig,
+    seed: int,
+    numbers: range,
+    alpha: float,
+    novel: bool,
+    learn: Learn,
+) -> Tensor:
+    """`SineErrors.errors` of the runs with these numbers, side by side."""
+    device, slots, each, runs = Theta.device, config.slots, config.batches, len(numbers)
     seeds = torch.tensor([seed], device=device)
     functions = Functions.drawn(seeds, config.novel if novel else config.functions, novel)
-    batch = draw(functions, config, seeds, torch.tensor(-1, device=device), runs)  # a time that training has not
+    time = torch.tensor(-1, device=device)  # one that training has not
+    batch = draw(functions, config, seeds, time, runs, numbers.start)
     theta, W = net.layers(Theta[None], "theta"), net.layers(Theta[None], "W")
     rates = torch.full((runs, 1, 1), alpha, device=device)
     z = ((torch.arange(PLACES, device=device) + 0.5) / PLACES * 2 - 1) * REACH
@@ -73,4 +112,4 @@ def evaluate(
             asked = tests[:, : (i + 1) * PLACES].expand(runs, -1, -1)
             gaps = network.predict(learned, asked).view(runs, i + 1, PLACES) - truth[:, : i + 1]
             errors[:, i, : i + 1] = gaps.square().mean(-1).double().cpu()
-    return SineErrors(errors)
+    return errors

@@ -52,14 +52,17 @@ def inputs(slots: int, z: Tensor, slot: Tensor) -> Tensor:
     return torch.cat([hot.to(z.dtype).expand(*z.shape, slots), z[..., None]], -1)
 
 
-def draw(functions: Functions, config: SineConfig, seeds: Tensor, time: Tensor, count: int) -> SineTrajectories:
-    """`count` trajectories for each member at a time (a whole number on the device, or one for each member).
+def draw(
+    functions: Functions, config: SineConfig, seeds: Tensor, time: Tensor, count: int, first: int = 0
+) -> SineTrajectories:
+    """`count` trajectories for each member at a time (a whole number on the device, or one for each member), from
+    number `first` on.
 
     Each takes different functions in random order; the place of a function in that order is its slot. Members with the
-    same seed see the same trajectories.
+    same seed see the same trajectories, and a trajectory is what it is whichever are drawn with it.
     """
     members, slots, asked = len(seeds), config.slots, config.query
-    number = torch.arange(count, device=seeds.device)
+    number = torch.arange(first, first + count, device=seeds.device)
     keys = keyed(seeds[:, None], time.view(-1, 1), number)  # (M, R)
     order = keyed_uniform(keyed(keys, _CHOICE), functions.amplitude.shape[1])
     chosen = order.topk(slots).indices  # (M, R, slots)

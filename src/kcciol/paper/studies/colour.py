@@ -11,7 +11,8 @@ from kcciol.evaluation.protocol import Trained
 from kcciol.learners import learner_type
 from kcciol.paper import cells, figures, pictures, tables
 from kcciol.paper.plot import Plot
-from kcciol.paper.study import Cell, Column, Sizes, Study, masked
+from kcciol.paper.representations import Representations
+from kcciol.paper.study import Cell, Column, Sizes, masked
 
 
 def printed(*alphas: float) -> Callable[[Config], Config]:
@@ -162,7 +163,9 @@ NOTES7 = {
 def mini_tables(found: Mapping[str, tables.Found]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     if found["table2"]:
-        made["table2"] = tables.frame("table2", tables.representations(found["table2"]), found["table2"], NOTES2)
+        made["table2"] = tables.frame(
+            "table2", tables.representations(found["table2"], MINI_COLUMNS), found["table2"], NOTES2
+        )
     if found["table7"]:
         learners = columns7(found["table7"])
         rows = rows7(learners)
@@ -199,7 +202,7 @@ def cell_seconds(results: list[tables.Result]) -> list[float]:
 
 def cifar_tables(found: Mapping[str, tables.Found]) -> dict[str, Any]:
     third = found["table3"]
-    return {"table3": tables.frame("table3", tables.representations(third), third)} if third else {}
+    return {"table3": tables.frame("table3", tables.representations(third, CIFAR_COLUMNS), third)} if third else {}
 
 
 def draw(study: str, name: str, table: str) -> Callable[[Mapping[str, tables.Found]], list[Plot]]:
@@ -214,7 +217,7 @@ LONGEST = ("kcciol", "pretrained", "scratch", "kcciol-paper")
 MINI_COLUMNS = columns_of("mini-imagenet", printed(0.1, 0.1, 0.5)) | PLAIN
 CIFAR_COLUMNS = columns_of("cifar100", printed(1e-3, 1e-3, 0.1))
 MINI, CIFAR = (6, 8, 10, 12, 14, 16, 18, 20), (10, 15, 20, 25, 30)
-MINI_IMAGENET = Study(
+MINI_IMAGENET = Representations(
     "mini-imagenet",
     Sizes(MINI, train_samples=30, test_samples=30, held_out=8, redraw=True),
     MINI_COLUMNS,
@@ -229,7 +232,7 @@ MINI_IMAGENET = Study(
     longest=LONGEST,
     draw=draw("mini-imagenet", "mini-ImageNet", "table2"),
 )
-CIFAR100 = Study(
+CIFAR100 = Representations(
     "cifar100",
     Sizes(CIFAR, train_samples=30, test_samples=30, held_out=10, redraw=True),
     CIFAR_COLUMNS,

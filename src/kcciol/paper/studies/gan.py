@@ -9,27 +9,26 @@ from __future__ import annotations
 import functools
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor, nn
+
 from kcciol.config import EngineConfig, preset
 from kcciol.data import load as load_data
 from kcciol.data.classset import Splits
-from kcciol.engine.device import pick_device
-from kcciol.engine.record import record
 from kcciol.errors import UserError
-from kcciol.evaluation.results import RESULT
-from kcciol.paper.cellfile import refuse_other
+from kcciol.paper.experiment import Scope
 from kcciol.paper.gan.digits import BASE, NOVEL, RATES, classifier, digits, measure, unpack
-from kcciol.paper.gan.network import Networks
 from kcciol.paper.gan.settings import DigitTrajectoryConfig, GanConfig, GenerationConfig
 from kcciol.paper.gan.train import load_digits, train_digits
 from kcciol.paper.plot import Plot
 from kcciol.paper.presets import generation_preset
-from kcciol.paper.study import Workspace, run_of
-from kcciol.serialization import to_dict
+from kcciol.paper.study import Workspace
+from kcciol.paper.tables import Found, Result
+from kcciol.paper.together import Together
 
 PAPER = generation_preset("mnist-gan")
 TINY = replace(
@@ -51,14 +50,6 @@ def data_of(workspace: Workspace) -> Splits:
     return digits(workspace.root)
 
 
-def key_of(column: str) -> dict[str, str]:
-    return {"study": "mnist", "column": column}
-
-
-def path_of(workspace: Workspace, column: str, seed: int) -> Path:
-    return workspace.runs / "cells" / "gan" / f"{column}-seed{seed}.json"
-
-
 def variants(config: GenerationConfig, seeds: Sequence[int]) -> dict[tuple[str, int], GenerationConfig]:
     """What is trained together: every member of every seed. The control holds nothing."""
     lam = {"kcciol": config.phase3.lam, "control": 0.0}
@@ -66,70 +57,63 @@ def variants(config: GenerationConfig, seeds: Sequence[int]) -> dict[tuple[str, 
     return {(n, seed): replace(config, seed=seed, phase3=replace(config.phase3, lam=lam[n])) for n, seed in every}
 
 
-def cells(workspace: Workspace, seeds: Sequence[int]) -> dict[Path, Callable[[], dict[str, Any]]]:
-    """All that there is to measure, and what reads it and refuses one of other settings."""
-    every = variants(TINY if workspace.tiny else PAPER, seeds)
-    found: dict[Path, Callable[[], dict[str, Any]]] = {}
-    for column, (name, _) in COLUMNS.items():
-        for seed in seeds:
-            path = path_of(workspace, column, seed)
-            found[path] = functools.partial(read, path, key_of(column), every[name, seed], spec(workspace))
-    return found
+def sizes_of(workspace: Workspace) -> GenerationConfig:
+    return TINY if workspace.tiny else PAPER
 
 
-def read(path: Path, key: dict[str, str], config: GenerationConfig, how: Mapping[str, Any]) -> dict[str, Any]:
-    """A cell whose images can be drawn."""
-    found = refuse_other(path, key, config, how, "rates", REAL)
-    try:
-        for of_rate in found["rates"].values():
-            unpack(of_rate["images"])
-    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read (images: {error}): move it away, and it is made again.") from None
-    return found
+class Digits(Together):
+    """Members with and without the constraint, of all seeds, trained together."""
+
+    name, part, place = "mnist", "gan", "gan"
+    every = tuple(COLUMNS)
+    values = ("rates", REAL)
+
+    def require_data(self, scope: Scope) -> None:
+        data_of(scope.workspace)
+
+    def settings(self, workspace: Workspace, column: str, seed: int) -> tuple[GenerationConfig, dict[str, Any]]:
+        config = variants(sizes_of(workspace), [seed])[COLUMNS[column][0], seed]
+        batches, epochs = (4, 1) if workspace.tiny else (25, 3)
+        return config, {"rates": list(RATES), "batches": batches, "epochs": epochs}
+
+    def read(self, workspace: Workspace, column: str, seed: int) -> Result:
+        """A cell whose images can be drawn."""
+        found = super().read(workspace, column, seed)
+        try:
+            for of_rate in found["rates"].values():
+                unpack(of_rate["images"])
+        except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, zlib.error) as error:
+            path = self.path_of(workspace, column, seed)
+            raise UserError(f"{path} cannot be read (images: {error}): move it away, and it is made again.") from None
+        return found
+
+    def make_missing(self, workspace: Workspace, seeds: Sequence[int]) -> None:
+        data = data_of(workspace)
+
+        def train(members: list[GenerationConfig], folder: Path, resume: bool) -> None:
+            train_digits(members, data.base, BASE, folder, resume, quiet=True)
+
+        def load(path: Path) -> Tensor:
+            return load_digits(data.base, BASE, path)[1].tensors["Theta"]
+
+        of_seeds = functools.partial(variants, sizes_of(workspace))
+        judged: tuple[nn.Module, float] | None = None
+        for column, seed, Theta in self.trained(workspace, "", COLUMNS, seeds, of_seeds, train, load):
+            began, (config, spec) = time.monotonic(), self.settings(workspace, column, seed)
+            judge, real = judged = judged or classifier(data, Theta.device, spec["epochs"])
+            result = measure(config, Theta, data.novel, judge, spec["batches"])
+            self.keep(workspace, column, seed, result | {REAL: real}, began)
+
+    def draw(self, found: Mapping[str, Found]) -> list[Plot]:
+        """Class 5, 6 and 7 after all three, for each column at each rate (first seed)."""
+        columns = {column: cells[""] for column, cells in found[self.part].items()}
+        return [_plot(columns)] if columns else []
 
 
-def spec(workspace: Workspace) -> dict[str, Any]:
-    """How a member is measured."""
-    return {"rates": list(RATES), "batches": 4 if workspace.tiny else 25, "epochs": 1 if workspace.tiny else 3}
+EXPERIMENT = Digits()
 
 
-def make(workspace: Workspace, seeds: Sequence[int]) -> None:
-    """Train what is not trained, measure what is not measured."""
-    seeds = [seed for seed in sorted(seeds) if not all(path.exists() for path in cells(workspace, [seed]))]
-    if not seeds:
-        return
-    (folder, there), began = run_of(workspace.runs / "gan", seeds), time.monotonic()
-    data, together = data_of(workspace), variants(TINY if workspace.tiny else PAPER, there)
-    names, members = list(together), list(together.values())
-    train_digits(members, data.base, BASE, folder, (folder / "members.json").exists(), quiet=True)
-    print(f"gan: {len(members)} members trained in {time.monotonic() - began:.1f} s", flush=True)
-    device = pick_device("auto")
-    how = spec(workspace)
-    judge, real = classifier(data, device, how["epochs"])
-    nets = Networks(members[0].gan, data.base.images[0, 0].numel())
-    for column, (name, phase) in COLUMNS.items():
-        Theta = load_digits(data.base, BASE, folder / f"phase{phase}.safetensors")[1].tensors["Theta"].to(device)
-        for seed in seeds:
-            if (path := path_of(workspace, column, seed)).exists():
-                continue
-            one = names.index((name, seed))
-            result = measure(nets, Theta[one], data.novel, seed, judge, how["batches"])
-            result |= {"cell": key_of(column), REAL: real, "spec": how}
-            result |= {"config": to_dict(members[one]), "record": record()}
-            path.parent.mkdir(parents=True, exist_ok=True)
-            RESULT.write(path, result)
-            print(f"gan, {column}, seed {seed}", flush=True)
-
-
-def draw(workspace: Workspace, seeds: Sequence[int]) -> list[Plot]:
-    """Class 5, 6 and 7 after all three, for each column at each rate (first seed)."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for column in COLUMNS:
-        for seed in seeds:
-            if path_of(workspace, column, seed).exists():
-                found.setdefault(column, []).append(RESULT.read(path_of(workspace, column, seed)))
-    if not found:
-        return []
+def _plot(found: Mapping[str, Sequence[Result]]) -> Plot:
     real = [r[REAL] for results in found.values() for r in results]
     numbers: dict[str, float] = {"real images that the classifier knows, %": min(real)}
     for column, results in found.items():
@@ -150,7 +134,7 @@ def draw(workspace: Workspace, seeds: Sequence[int]) -> list[Plot]:
     data = {c: [{rate: v["right"] for rate, v in r["rates"].items()} for r in rs] for c, rs in found.items()}
     rates = len(next(iter(found.values()))[0]["rates"])
     title, size = "Digits generated after 5, 6 and 7 were learned in sequence", (2.6 * rates, 1.3 * len(found))
-    return [Plot("gan", title, caption, numbers, data, found, size, lambda figure: _paint(figure, found))]
+    return Plot("gan", title, caption, numbers, data, found, size, lambda figure: _paint(figure, found))
 
 
 def _paint(figure: Any, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from kcciol.config import Config, preset
 from kcciol.evaluation.protocol import Trained
 from kcciol.paper import cells, figures, pictures, tables
-from kcciol.paper.study import Cell, Column, Sizes, Study, masked
+from kcciol.paper.representations import Representations
+from kcciol.paper.study import Cell, Column, Sizes, masked
 
 CLASSES = (10, 50, 100, 150, 200, 600)
 HELD_OUT = 100
@@ -133,21 +134,21 @@ NOTES5 = {
 def omniglot_tables(found: Mapping[str, tables.Found]) -> dict[str, Any]:
     """Whatever can be made of the cells that are there."""
     made = {
-        "table1": tables.frame("table1", tables.representations(found["table1"]), found["table1"], NOTES1),
+        "table1": tables.frame("table1", tables.representations(found["table1"], COLUMNS), found["table1"], NOTES1),
         "table5": tables.frame("table5", tables.learners(found["table5"]), found["table5"], NOTES5),
         "table6": tables.frame("table6", tables.learners(found["table6"]), found["table6"]),
         "heads": {
             "title": "Omniglot, representations x heads, held-out images",
             "axis": "classes, then representation",
             "metric": "accuracy % on held-out images",
-            "rows": tables.matrix(found["heads"], found["table1"]),
+            "rows": tables.matrix(found["heads"], found["table1"], COLUMNS, "online-sgd"),
             **tables.column_records(found["heads"]),
         },
     }
     return {name: table for name, table in made.items() if found[name]}
 
 
-STUDY = Study(
+STUDY = Representations(
     "omniglot",
     Sizes(CLASSES, train_samples=15, test_samples=5, held_out=HELD_OUT),
     COLUMNS | SHARES,

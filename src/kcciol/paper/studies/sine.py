@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,15 @@ from torch import Tensor
 
 from kcciol.config import EngineConfig, GradientOrder
 from kcciol.engine.device import pick_device
-from kcciol.engine.record import record
 from kcciol.evaluation.metrics import summarize
-from kcciol.evaluation.results import RESULT
-from kcciol.paper.cellfile import provenance_of, refuse_other, trained_with
 from kcciol.paper.presets import regression_preset
-from kcciol.paper.sine.adjoint import inner_loops
-from kcciol.paper.sine.evaluate import evaluate
-from kcciol.paper.sine.network import RegressionNetwork
+from kcciol.paper.sine.evaluate import measure
 from kcciol.paper.sine.pretrain import pretrain
 from kcciol.paper.sine.settings import RegressionConfig, SineConfig, WidthConfig
 from kcciol.paper.sine.train import load_sine, train_sine
-from kcciol.paper.study import Workspace, run_of
-from kcciol.paper.tables import add_printed, paper, targets
-from kcciol.serialization import to_dict
+from kcciol.paper.study import Workspace
+from kcciol.paper.tables import Found, Result, TableRows, frame, of_seeds
+from kcciol.paper.together import Together
 
 OWN = regression_preset("sine")
 PAPER = regression_preset("sine-literal")
@@ -130,164 +125,94 @@ TINY = SineSizes(
 )
 
 
-def make(workspace: Workspace, seeds: Sequence[int]) -> None:
-    """Train what is not trained, measure what is not measured."""
-    sizes = TINY if workspace.tiny else SineSizes()
-    seeds = [seed for seed in sorted(seeds) if not all(path.exists() for path in cells(workspace, [seed]))]
-    for order in MEMBERS:
-        mine = [c for c, (name, _) in COLUMNS.items() if OF_ORDER[name] == order]
-        if wanted := [seed for seed in seeds if not all(path_of(workspace, c, seed).exists() for c in mine)]:
-            meta_learned(workspace, wanted, sizes, order, mine)
-    if seeds:
-        supervised(workspace, seeds, sizes)
+def sizes_of(workspace: Workspace) -> SineSizes:
+    return TINY if workspace.tiny else SineSizes()
 
 
-def meta_learned(
-    workspace: Workspace, seeds: Sequence[int], sizes: SineSizes, order: GradientOrder, columns: Sequence[str]
-) -> None:
-    """All members of an order, of these seeds, trained together."""
-    folder, there = run_of(workspace.runs / "sine" / order, seeds)
-    together = variants(sizes.config, there, order)
-    names, members = list(together), list(together.values())
-    began = time.monotonic()
-    train_sine(members, folder, (folder / "members.json").exists(), quiet=True)
-    print(f"sine, {order} order: {len(members)} members trained in {time.monotonic() - began:.1f} s", flush=True)
-    device = pick_device(sizes.config.engine.device)
-    for column in columns:
-        name, phase = COLUMNS[column]
-        Theta = load_sine(folder / f"phase{phase}.safetensors")[1].tensors["Theta"].to(device)
-        for seed in seeds:
-            one = names.index((name, seed))
-            measure(workspace, column, members[one], Theta[one], sizes)
+class Sine(Together):
+    """Members of one order, of all seeds, trained together; and rivals that are not meta-learned."""
 
+    name, part, place = "sine", "table4", "sine"
+    every = (*SUPERVISED, *COLUMNS)
+    values = ("functions", "rate")
 
-def supervised(workspace: Workspace, seeds: Sequence[int], sizes: SineSizes) -> None:
-    """The rivals that are not meta-learned."""
-    every = [(c, seed) for c in SUPERVISED for seed in seeds if not path_of(workspace, c, seed).exists()]
-    if not every:
-        return
-    Theta = pretrain(
-        sizes.config.net,
-        sizes.config.sine,
-        [seed for _, seed in every],
-        [SUPERVISED[c] for c, _ in every],
-        sizes.pretraining,
-        device=pick_device(sizes.config.engine.device),
-    )
-    for i, (column, seed) in enumerate(every):
-        measure(workspace, column, replace(sizes.config, seed=seed), Theta[i], sizes)
+    def settings(self, workspace: Workspace, column: str, seed: int) -> tuple[RegressionConfig, dict[str, Any]]:
+        """Meta-learned columns are measured at the rate they were trained with, others at the best of several."""
+        sizes = sizes_of(workspace)
+        config = replace(sizes.config, seed=seed)
+        if column in SUPERVISED:
+            more = {"search_runs": sizes.search_runs, "pretraining": sizes.pretraining, "sparsity": SUPERVISED[column]}
+            return config, {"runs": sizes.runs, "rates": list(RATES), **more}
+        member = COLUMNS[column][0]
+        config = MEMBERS[OF_ORDER[member]][member](config)
+        return config, {"runs": sizes.runs, "rates": [config.phase1.alpha]}
 
+    def make_missing(self, workspace: Workspace, seeds: Sequence[int]) -> None:
+        config = sizes_of(workspace).config
+        for order in MEMBERS:
+            mine = {column: of for column, of in COLUMNS.items() if OF_ORDER[of[0]] == order}
+            if wanted := self.missing(workspace, seeds, tuple(mine)):
+                of_seeds = functools.partial(variants, config, order=order)
+                train = functools.partial(train_sine, quiet=True)
+                for column, seed, Theta in self.trained(workspace, order, mine, wanted, of_seeds, train, theta_of):
+                    self.keep_errors(workspace, column, seed, Theta)
+        self.make_supervised(workspace, seeds)
 
-def cells(workspace: Workspace, seeds: Sequence[int]) -> dict[Path, Callable[[], dict[str, Any]]]:
-    """All that there is to measure, and what reads it and refuses one of other settings."""
-    sizes = TINY if workspace.tiny else SineSizes()
-    found: dict[Path, Callable[[], dict[str, Any]]] = {}
-    for column in (*COLUMNS, *SUPERVISED):
-        for seed in seeds:
-            plain, path = replace(sizes.config, seed=seed), path_of(workspace, column, seed)
-            wanted = plain
-            if column in COLUMNS:
-                name = COLUMNS[column][0]
-                wanted = MEMBERS[OF_ORDER[name]][name](plain)
-            found[path] = functools.partial(
-                refuse_other, path, key_of(column), wanted, spec(column, wanted, sizes), "functions", "rate"
-            )
-    return found
+    def make_supervised(self, workspace: Workspace, seeds: Sequence[int]) -> None:
+        """The rivals that are not meta-learned, of all seeds together."""
+        sizes = sizes_of(workspace)
+        every = [(c, seed) for c in SUPERVISED for seed in seeds if not self.path_of(workspace, c, seed).exists()]
+        if not every:
+            return
+        numbers, shares = [seed for _, seed in every], [SUPERVISED[column] for column, _ in every]
+        net, device = sizes.config.net, pick_device(sizes.config.engine.device)
+        trained = pretrain(net, sizes.config.sine, numbers, shares, sizes.pretraining, device=device)
+        for (column, seed), Theta in zip(every, trained, strict=True):
+            self.keep_errors(workspace, column, seed, Theta)
 
-
-def spec(column: str, config: RegressionConfig, sizes: SineSizes) -> dict[str, Any]:
-    """How a column is measured: meta-learned ones at the rate they were trained with, others at the best of several."""
-    if column in COLUMNS:
-        return {"runs": sizes.runs, "rates": [config.phase1.alpha]}
-    more = {"search_runs": sizes.search_runs, "pretraining": sizes.pretraining, "sparsity": SUPERVISED[column]}
-    return {"runs": sizes.runs, "rates": list(RATES), **more}
-
-
-def measure(workspace: Workspace, column: str, config: RegressionConfig, Theta: Tensor, sizes: SineSizes) -> None:
-    """The errors of one member; of several rates the one that is best on functions drawn as those of training are, but
-    neither among them nor novel."""
-    how = spec(column, config, sizes)
-    rates = how["rates"]
-    path = path_of(workspace, column, config.seed)
-    if path.exists():
-        return
-    net, began, learn = (
-        RegressionNetwork(config.net, config.sine.slots + 1),
-        time.monotonic(),
-        inner_loops(Theta.device, exact=True).learn,
-    )
-    last = str(config.sine.slots)
-    scores: dict[float, float] = {}
-    for rate in rates if len(rates) > 1 else ():
-        rows = evaluate(net, Theta, config.sine, config.seed + 1000, sizes.search_runs, rate, False, learn).to_dict()
-        scores[rate] = rows[last]["mean"] if rows[last]["diverged"] == 0 else float("inf")
-    rate = min(scores, key=lambda r: scores[r]) if scores else rates[0]
-    result: dict[str, Any] = {
-        "functions": evaluate(net, Theta, config.sine, config.seed, sizes.runs, rate, True, learn).to_dict(),
-        "rate": {"chosen": rate, "scores": {str(r): s for r, s in scores.items() if s != float("inf")}},
-        "config": to_dict(config),
-        "cell": key_of(column),
-        "spec": how,
-        "record": record(),
-        "cell_seconds": time.monotonic() - began,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write(path, result)
-    print(f"sine, {column}, seed {config.seed}: {result['cell_seconds']:.1f} s", flush=True)
-
-
-def key_of(column: str) -> dict[str, str]:
-    return {"study": "sine", "column": column}
-
-
-def path_of(workspace: Workspace, column: str, seed: int) -> Path:
-    return workspace.runs / "cells" / "sine" / f"{column}-seed{seed}.json"
-
-
-def tables(workspace: Workspace, seeds: Sequence[int]) -> dict[str, Any]:
-    """Table 4 from whatever is there."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for column in (*SUPERVISED, *COLUMNS):
-        for seed in seeds:
-            if path_of(workspace, column, seed).exists():
-                found.setdefault(column, []).append(RESULT.read(path_of(workspace, column, seed)))
-    if not found:
-        return {}
-    printed = paper()["table4"]
-    rows: dict[str, dict[str, Any]] = {}
-    for column, results in found.items():
-        for n in results[0]["functions"]:
-            rows.setdefault(n, {})[column] = pooled(results, n)
-    add_printed(rows, printed)
-    columns = list(dict.fromkeys(c for cells in rows.values() for c in cells))
-    about = {"title": printed["title"], "axis": printed["axis"], "metric": "mean squared error", "columns": columns}
-    about |= targets(columns)
-    return {
-        "table4": {
-            **about,
-            "lower_is_better": True,
-            "notes": {column: note for column, note in NOTES.items() if column in found},
-            "rows": rows,
-            "settings": {column: trained_with(results[0]["config"]) for column, results in found.items()},
-            "record": {column: results[0]["record"] for column, results in found.items()},
-            "seeds": {column: [r["config"]["seed"] for r in results] for column, results in found.items()},
-            "seconds": {column: [r["cell_seconds"] for r in results] for column, results in found.items()},
+    def keep_errors(self, workspace: Workspace, column: str, seed: int, Theta: Tensor) -> None:
+        """The errors of one member; of several rates at the one that is best on functions drawn as those of training
+        are, but neither among them nor novel."""
+        config, spec = self.settings(workspace, column, seed)
+        began, rates = time.monotonic(), spec["rates"]
+        scores: dict[float, float] = {}
+        for rate in rates if len(rates) > 1 else ():
+            errors = measure(config, Theta, seed + 1000, spec["search_runs"], rate, novel=False)
+            last = errors[str(config.sine.slots)]
+            scores[rate] = last["mean"] if last["diverged"] == 0 else float("inf")
+        rate = min(scores, key=lambda r: scores[r]) if scores else rates[0]
+        result = {
+            "functions": measure(config, Theta, seed, spec["runs"], rate),
+            "rate": {"chosen": rate, "scores": {str(r): s for r, s in scores.items() if s != float("inf")}},
         }
-    }
+        self.keep(workspace, column, seed, result, began)
+
+    def tables(self, found: Mapping[str, Found]) -> dict[str, Any]:
+        columns = {column: cells[""] for column, cells in found[self.part].items()}
+        rows: TableRows = {}
+        for column, results in columns.items():
+            for n in results[0]["functions"]:
+                rows.setdefault(n, {})[column] = pooled(results, n)
+        notes = {column: note for column, note in NOTES.items() if column in columns}
+        made = frame("table4", rows, found[self.part], notes, metric="mean squared error")
+        return {"table4": made | {"lower_is_better": True}} if columns else {}
 
 
-def pooled(results: list[dict[str, Any]], n: str) -> dict[str, Any]:
+EXPERIMENT = Sine()
+
+
+def theta_of(path: Path) -> Tensor:
+    """Theta of all members at the end of a phase."""
+    return load_sine(path)[1].tensors["Theta"]
+
+
+def pooled(results: list[Result], n: str) -> Result:
     """All runs of all seeds. Where one of them diverged the mean error is infinite, and is left out."""
-    values = [r["functions"][n]["by_run"] for r in results]
-    diverged = [r["functions"][n]["diverged"] for r in results]
-    flat = torch.tensor([v for part in values for v in part])
-    start = {"mean": None, "n": len(flat) + sum(diverged)} if any(diverged) else summarize(flat).to_dict()
-    return {
-        **start,
-        "by_seed": [None if bad else sum(part) / len(part) for part, bad in zip(values, diverged, strict=True)],
-        "by_trajectory": [round(v, 6) for v in flat.tolist()],
-        "seeds": [r["config"]["seed"] for r in results],
-        "diverged": sum(diverged),
-        "choice": [r["rate"]["chosen"] for r in results],
-        **provenance_of(results),
-    }
+    rows = [result["functions"][n] for result in results]
+    diverged = sum(row["diverged"] for row in rows)
+    found = of_seeds(results, [row["by_run"] for row in rows], digits=6)
+    means = [None if row["diverged"] else mean for row, mean in zip(rows, found["by_seed"], strict=True)]
+    flat = torch.tensor([value for row in rows for value in row["by_run"]])
+    start = {"mean": None, "n": len(flat) + diverged} if diverged else summarize(flat).to_dict()
+    chosen = [result["rate"]["chosen"] for result in results]
+    return {**start, **found, "by_seed": means, "diverged": diverged, "choice": chosen}
