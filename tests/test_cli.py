@@ -358,6 +358,13 @@ def test_what_is_no_value_is_a_sentence(words: list[str], says: str, capsys: pyt
     assert says in capsys.readouterr().err
 
 
+def test_the_untrained_network_is_of_no_phase(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained = Path(__file__).parent / "data" / "today" / "trained"
+    assert main(["evaluate", str(trained), "--untrained", "--phase", "1", "--out", str(tmp_path / "a.json")]) == 2
+    assert "leave --phase out" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_terminal_of_no_columns_shows_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

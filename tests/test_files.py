@@ -104,6 +104,18 @@ def test_a_file_keeps_its_rights_when_it_is_written_again(tmp_path: Path) -> Non
     assert read_json(path) == 2
 
 
+@pytest.mark.skipif(os.name == "nt", reason="there are no such rights")
+def test_a_file_that_may_not_be_written_is_replaced_by_one_of_the_same_rights(tmp_path: Path) -> None:
+    path = tmp_path / "read-only.json"
+    write_json(path, 1)
+    path.chmod(0o444)
+    with replacing(path) as part:
+        assert part.stat().st_mode & 0o777 == 0o644  # who is not root could not write into it else
+        part.write_text("2")
+    assert path.stat().st_mode & 0o777 == 0o444
+    assert read_json(path) == 2
+
+
 def test_the_place_of_the_data_is_kept_beside_the_run(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert folder.remembered_root() == ""

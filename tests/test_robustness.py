@@ -34,9 +34,9 @@ from kcciol.engine import checkpoint
 from kcciol.engine.record import commit_of
 from kcciol.engine.run_folder import RunFolder
 from kcciol.errors import UserError
-from kcciol.files import MOST_VALUES, read_json, remove_stale_parts, replacing
+from kcciol.files import MOST_VALUES, read_json, remove_stale_parts, replacing, values_in
 from kcciol.files import tensors as files
-from kcciol.files.tensors import Format, read_tensors, sealed, unsealed, write_tensors
+from kcciol.files.tensors import MOST_TENSORS, Format, read_tensors, sealed, unsealed, write_tensors
 from kcciol.learner import OnlineLearner
 from kcciol.learner.saving import FORMAT
 from kcciol.learners import fitting, learner_type
@@ -455,29 +455,29 @@ def test_numbers_have_bounds(words: list[str], says: str, tmp_path: Path, capsys
         f'a = """b"""""\n{LONG} = 1',
         f"a = '''\n\"'''\n{LONG} = 1",
         f"a = 1 # it's\n{LONG} = 'x'",
+        f'a = """b \\\n c"""\n{LONG} = 1',
+        'a = """' + '\\"""\n' * 20_000 + "\\",
         "#" * (LARGEST_CONFIG + 1),
     ],
     ids=[
         *("lists", "digits", "hexadecimal digits", "key", "key in a table", "name of a table"),
-        *(
-            "key among texts",
-            "key after lines",
-            "key after quotes",
-            "key after a quote",
-            "key after a comment",
-            "large",
-        ),
+        *("key among texts", "key after lines", "key after quotes", "key after a quote", "key after a comment"),
+        *("key after a line that goes on", "quotes", "large"),
     ],
 )
 def test_odd_toml_is_a_sentence(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "odd.toml").write_text(text)
+    began = time.perf_counter()
     tracemalloc.start()
     try:
         assert main(["train", str(tmp_path / "odd.toml"), "--out", str(tmp_path / "x")]) == 2
         assert tracemalloc.get_traced_memory()[1] < 2**26
     finally:
         tracemalloc.stop()
+    assert time.perf_counter() - began < OPTIONS.seconds
     said = capsys.readouterr().err
+    assert LONG not in text or "nested too deeply" in said
+    assert len(text) <= LARGEST_CONFIG or "may have 1048576 at most" in said
     assert said.startswith("kcciol: ")
     assert said.count("\n") == 1
 
@@ -585,6 +585,35 @@ def test_a_header_that_would_take_long_is_refused_at_once(
     with pytest.raises(UserError, match="damaged or truncated"):
         load(path)
     assert time.perf_counter() - began < OPTIONS.seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ('["' + "," * 200_000 + '", 1, {}]', 4),
+        ('["' + "," * 2**16 + '", "' + "[" * 2**16 + '"]', 2),
+        (r'["\\", ",,,", [1]]', 4),
+        (r'["\"", ",,,", "\\\"", ["]"]]', 5),
+        ('["' + r"\\" * 2**16 + '", 1, 2]', 3),
+        ("[[[[", 4),
+        ("", 0),
+    ],
+)
+def test_values_are_counted_outside_of_texts(text: str, count: int) -> None:
+    assert values_in(text.encode()) == count
+
+
+def test_a_file_of_more_tensors_than_can_be_read_is_not_written(tmp_path: Path) -> None:
+    path, form = tmp_path / "many.safetensors", Format("thing", ())
+    most = {f"t{i}": torch.zeros(1, 1, 1, 1, 1) for i in range(MOST_TENSORS)}
+    write_tensors(path, form, {}, most)
+    assert len(read_tensors(path, form)[1]) == MOST_TENSORS
+    with pytest.raises(UserError, match=r"would hold 4,097 tensors, and 4,096 are the most"):
+        write_tensors(path, form, {}, most | {"more": torch.zeros(1)})
+    assert len(read_tensors(path, form)[1]) == MOST_TENSORS
+    save_file({f"t{i}": torch.zeros(1) for i in range(16 * MOST_TENSORS)}, path)
+    with pytest.raises(UserError, match="speaks of too many tensors"):
+        read_tensors(path, form)
 
 
 def test_json_of_too_many_values_is_refused_before_memory_is_taken(tmp_path: Path) -> None:

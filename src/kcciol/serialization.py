@@ -94,7 +94,7 @@ def _toml(value: Any) -> str:
 
 
 _NO_BARE_KEY = re.compile(
-    r"""\"{3}(?:[^\\]|\\.)*?(?:\"{3,5}|\Z) | '{3}.*?(?:'{3,5}|\Z) | "(?:[^"\\\n]|\\.)*"? | '[^'\n]*'? | \#[^\n]*""",
+    r"""\"{3}(?:[^\\]|\\.)*?(?:\"{3,5}|\\?\Z) | '{3}.*?(?:'{3,5}|\Z) | "(?:[^"\\\n]|\\.)*"? | '[^'\n]*'? | \#[^\n]*""",
     re.DOTALL | re.VERBOSE,
 )  # texts of several lines and of one, comments; one that does not end is an error there, and nothing after it is read
 

@@ -197,6 +197,9 @@ def test_other_images_are_refused_where_a_run_goes_on(tiny: Config, tiny_data: S
         train(tiny, other, run, resume=True, quiet=True)
     assert contents(run) == before
     (run / "record.json").unlink()
+    train(tiny, other, run, resume=True, quiet=True, last=2)
+    with pytest.raises(UserError, match="was started with other images than these"):
+        train(tiny, base, run, resume=True, quiet=True)  # now it is of those
     train(tiny, other, run, resume=True, quiet=True)
     assert (run / "phase3.safetensors").exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -306,12 +307,19 @@ def test_what_derives_from_online_and_does_something_else_is_asked_itself() -> N
         def _scores(self, x: Tensor) -> Tensor:
             return F.normalize(super()._scores(x), dim=-1)
 
+    class Cached(Online):
+        @functools.cached_property
+        def rate_of_one(self) -> float:  # type: ignore[override]
+            return 0.0
+
     class Renamed(Online):
         card = replace(Online.card, what="the same")
 
     settings = GradientSettings(outputs=CLASSES)
-    taken = [kind.in_step(Head(WIDTH), settings, CLASSES) for kind in (Lazy, Cosine, Renamed)]
-    assert taken == [Lazy, Cosine, HeadInStep]
+    taken = [kind.in_step(Head(WIDTH), settings, CLASSES) for kind in (Lazy, Cosine, Cached, Renamed)]
+    assert taken == [Lazy, Cosine, Cached, HeadInStep]
+    with pytest.raises(TypeError, match="answers by its own _scores"):
+        type("Other", (Online,), {"scores": lambda self, x: x})
     for kind, lasting in ((Cosine, False), (Renamed, True)):
         learner = kind(Head(WIDTH), GradientSettings())
         learner.learn(torch.ones(1, WIDTH), np.array([0]))

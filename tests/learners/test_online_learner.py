@@ -620,13 +620,38 @@ def test_no_file_of_another_kind_is_written_over(there: bytes | None, tmp_path: 
         path.write_bytes(there)
     before = path.read_bytes()
     learner = OnlineLearner("ncm", 2).learn_one([0.0, 1.0], "a")
-    with pytest.raises(UserError, match="is there already, and is no saved learner"):
+    with pytest.raises(UserError, match="is there already, and is no saved learner that is whole"):
         learner.save(path)
     assert path.read_bytes() == before
     path.write_bytes(b"")
     learner.save(path)
     learner.learn_one([1.0, 0.0], "b").save(path)
     assert OnlineLearner.load(path).classes_ == ("a", "b")
+
+
+def test_a_large_file_of_ours_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = OnlineLearner("ncm", 2).learn_one([0.0, 1.0], "a")
+    learner.save(tmp_path / "a.safetensors")
+    monkeypatch.setenv("KCCIOL_LARGEST_FILE", "10")
+    learner.learn_one([1.0, 1.0], "b").save(tmp_path / "a.safetensors")
+    monkeypatch.delenv("KCCIOL_LARGEST_FILE")
+    assert OnlineLearner.load(tmp_path / "a.safetensors").classes_ == ("a", "b")
+
+
+def test_a_learner_whose_encoder_is_called_like_a_file_is_loaded(tmp_path: Path) -> None:
+    learner = OnlineLearner("ncm", 2).learn_one([0.0, 1.0], "a")
+    learner.encoder = "phase3.safetensors"  # as earlier versions took it
+    learner.save(tmp_path / "a.safetensors")
+    assert OnlineLearner.load(tmp_path / "a.safetensors").encoder == "phase3.safetensors"
+
+
+def test_one_that_is_full_learns_more_of_the_classes_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = OnlineLearner("ncm", 2).learn_one([0.0, 1.0], "a")
+    monkeypatch.setattr(saving, "MOST_LETTERS", 1)
+    learner.learn_one([0.0, 2.0], "a")
+    with pytest.raises(UserError, match="use shorter ones"):
+        learner.learn_one([0.0, 2.0], "b")
+    assert learner.learner.steps == 2
 
 
 def test_a_path_is_no_encoder(tmp_path: Path) -> None:

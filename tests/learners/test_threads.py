@@ -20,9 +20,11 @@ from kcciol.errors import UserError
 from kcciol.learner import OnlineLearner
 from kcciol.learners import LEARNERS, learner_type
 from kcciol.learners.base import Labels, Learner
+from kcciol.learners.blocks import ClassSnapshot
 from kcciol.learners.gradient import GradientSettings
 from kcciol.learners.model import Head
 from kcciol.learners.online import Online
+from kcciol.learners.snapshot import Snapshot
 from kcciol.learners.statistics import COUNT
 from kcciol.testing.case import equal
 from tests.learners.battery import SMALL, sensible
@@ -324,6 +326,24 @@ def test_where_no_snapshot_can_be_made_none_is_out_of_date(
     other.learn_one(torch.eye(WIDTH)[1], "b")
     assert learner.scores_one(torch.eye(WIDTH)[1]) == other.scores_one(torch.eye(WIDTH)[1])
     assert learner.predict_one(torch.eye(WIDTH)[1]) == "b"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+@pytest.mark.parametrize("name", ["ncm", "online", "er"])
+def test_too_little_memory_for_an_answer_is_a_sentence(
+    name: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    learner = make(name).learn_one(torch.eye(WIDTH)[0], "a")
+    for _ in range(2):  # the first question, and a later one
+        with monkeypatch.context() as patch:
+            for kind in (Snapshot, ClassSnapshot):
+                patch.setattr(kind, "answers", fail)
+            with pytest.raises(UserError, match="not enough memory to answer"):
+                learner.predict_one(torch.eye(WIDTH)[0])
+        assert learner.predict_one(torch.eye(WIDTH)[0]) == "a"
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if learner_type(name).end_task is not Learner.end_task])

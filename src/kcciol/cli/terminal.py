@@ -108,9 +108,10 @@ def sentence_of(said: str, command: str) -> str:
     what = re.sub(r"^Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)$", _WHOLE, what)
     what = re.sub(r"^Error parsing (\S+): could not convert string to float: (.*)$", _NUMBER, what)
     what = re.sub(r"^Missing value for argument '(\S+)'.*$", r"'\1' needs a value", what)
+    what = re.sub(r"^Error parsing (\S+): Could not find valid parse for arguments: (.*)$", r"\1 cannot be \2", what)
     near = [
         line.split()[0] for part in parts for line in part[1:] if part[0].startswith("Perhaps") and line[:2] == "--"
-    ]
+    ][:3]
     maybe = f"; perhaps you meant {' or '.join(near)}" if near else ""
     return f"{what}{maybe} (`kcciol {command} --help` explains it)."
 

@@ -33,7 +33,8 @@ def load(config: DataConfig) -> tuple[ClassSet, ClassSet]:
     if {"base", "novel"} <= set(there) and len(there) > 2:
         other = next(name for name in there if name not in ("base", "novel"))
         raise UserError(
-            f"The data root {str(root)!r} has base/ and novel/, but also {other!r}: move that into one of the two."
+            f"The data root {str(root)!r} has base/ and novel/, but also {other!r}: move that into one of the two, or "
+            "away."
         )
     if there == ["base", "novel"]:
         base, novel = _classes(root / "base"), _classes(root / "novel")

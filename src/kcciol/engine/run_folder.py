@@ -188,12 +188,13 @@ class RunFolder:
             remove_stale_parts(self.path)
             yield
 
-    def restore(self, config: Config, at: Checkpoint) -> None:
-        """Write down that the run goes on here from a state, and what is missing besides."""
+    def restore(self, config: Config, at: Checkpoint, images: str) -> None:
+        """Write down that the run goes on here from a state, with which images, and what is missing besides."""
         if not self.writes:
             return
         if (at.phase, at.step) < (3, config.phases[2].steps) or not self.record.exists():
-            RECORD.write(self.record, resumed(RECORD.read(self.record) if self.record.exists() else {}, at))
+            began = RECORD.read(self.record) if self.record.exists() else {}
+            RECORD.write(self.record, {IMAGES: images} | resumed(began, at))
         if not self.config.exists():
             write_text(self.config, to_toml(config))
 

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import secrets
-import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,12 +80,12 @@ def replacing(path: Path) -> Iterator[Path]:
     remove_stale_parts(path.parent, path.name)
     part, lock = _new_part(path)
     try:
-        with contextlib.suppress(OSError):  # a new file has the usual rights, and some systems have none
-            shutil.copymode(path, part)
+        _give_rights(part, path, stat.S_IRUSR | stat.S_IWUSR)  # it must be written first, whatever it is to be
         with lock:
             yield part
             with part.open("rb+") as file:
                 os.fsync(file.fileno())  # the name must not come to disk before the contents
+            _give_rights(part, path)
             part.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
@@ -94,6 +94,12 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
     finally:
         part.unlink(missing_ok=True)
+
+
+def _give_rights(part: Path, path: Path, more: int = 0) -> None:
+    """Those of the file that it takes the place of, where there is one; a new one has the usual rights."""
+    with contextlib.suppress(OSError):  # and some systems have none
+        part.chmod(stat.S_IMODE(path.stat().st_mode) | more)
 
 
 def _new_part(path: Path) -> tuple[Path, IO[bytes]]:

@@ -66,6 +66,8 @@ def write_tensors(path: Path, form: Format, header: Mapping[str, Any], tensors: 
         raise UserError(f"The names in {path} are {len(text):,} letters in all, which is too much: use shorter ones.")
     if (values := values_in(text.encode())) > MOST_VALUES // 2:
         raise UserError(f"{path} would hold {values:,} names and settings, and {MOST_VALUES // 2:,} are the most.")
+    if len(tensors) > MOST_TENSORS:
+        raise UserError(f"{path} would hold {len(tensors):,} tensors, and {MOST_TENSORS:,} are the most.")
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     data = serialize(whole, sealed(text, whole))
     with replacing(path) as part:  # into this very file, which is locked: `save_file` would put another in its place
@@ -73,17 +75,19 @@ def write_tensors(path: Path, form: Format, header: Mapping[str, Any], tensors: 
 
 
 def require_own(path: Path, form: Format) -> None:
-    """Refuse to write over a file that is of another kind, by what its header says; an empty one may go."""
+    """Refuse to write over what its header does not call a file of this kind; an empty one may go."""
     if not os.path.isfile(path) or not os.path.getsize(path):  # noqa: PTH113, PTH202  (they raise nothing)
         return
     try:
-        with opened(path, form.kind, form.error) as (file, size):
+        with opened(path, form.kind, form.error, largest=2**62) as (file, size):
             header = parse_json(unsealed(_metadata(file, size, path, form), form.entry)[0] or "null")
             kind = (_identified(header, form) or (None,))[0]
-    except (ValueError, TypeError, LookupError, AttributeError, UserError):
+    except (ValueError, TypeError, LookupError, AttributeError, form.error):
         kind = None
     if kind != form.kind:
-        raise form.error(f"{path} is there already, and is no saved {form.kind}: choose another name, or remove it.")
+        raise form.error(
+            f"{path} is there already, and is no saved {form.kind} that is whole: choose another name, or remove it."
+        )
 
 
 def read_tensors(path: Path, form: Format) -> tuple[Header, Tensors]:
@@ -128,7 +132,7 @@ def _metadata(file: IO[bytes], size: int, path: Path, form: Format) -> dict[str,
     if length > LARGEST_HEADER:
         raise ValueError("its header is too long")
     text = (start[8:] + file.read(max(0, length - 1)))[:length]
-    if text.count(b"{") > MOST_TENSORS and values_in(text) > 8 * MOST_TENSORS:  # each names its type, shape and place
+    if values_in(text) > 16 * MOST_TENSORS:  # each has a type, a shape of some numbers, and a place
         raise ValueError("it speaks of too many tensors")
     entries: dict[str, Any] = parse_json(text.decode())
     metadata: dict[str, str] = entries.pop("__metadata__", None) or {}

@@ -23,7 +23,7 @@ from kcciol.engine.device import machine_bytes
 from kcciol.errors import UserError, quoted
 from kcciol.files import enough_memory, path_of
 from kcciol.files.tensors import read_tensors
-from kcciol.learner.inputs import example_of, examples_of, identity_of, label_of, labels_of, width_of
+from kcciol.learner.inputs import example_of, examples_of, identity_of, label_of, labels_of, require_no_file, width_of
 from kcciol.learner.saving import (
     FORMAT,
     MOST_EXTRA,
@@ -158,17 +158,19 @@ class OnlineLearner:
 
     def _ask(self, question: Callable[[Snapshot], Answer]) -> Answer:
         """The answer by what is known now."""
-        if (known := self._known) is not None:
-            return question(known)
         try:
+            if (known := self._known) is not None:
+                return question(known)
             with self._turn, torch.inference_mode(False):
                 known = self.learner.snapshot()
                 if not known.lasting:
                     return question(known)
                 self._known = known
             return question(known)
-        except MemoryError as error:
-            raise UserError(f"There is not enough memory to answer ({error}): ask about fewer at once.") from error
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "allocate" not in str(error):  # as torch says it
+                raise
+            raise UserError("There is not enough memory to answer: ask about fewer examples at once.") from error
 
     def _number_of(self, label: Hashable) -> int:
         """The class of this label, which is named before it is learned: whatever happens, none has another's name."""
@@ -181,6 +183,8 @@ class OnlineLearner:
     def _require_room(self, labels: Iterable[Hashable]) -> None:
         """Refuse, before anything is learned, labels that would be too many to be saved."""
         new = {label for label in labels if label not in self._number}
+        if not new:
+            return
         require_room_for_labels(len(self._labels) + len(new), self._letters + sum(map(letters_of, new)))
 
     def end_task(self) -> OnlineLearner:
@@ -263,12 +267,14 @@ class OnlineLearner:
         has yet to keep.
         """
         path = path_of(path)
+        require_no_file(encoder)
         header, tensors = read_tensors(path, FORMAT)
         most_extra = bytes_allowed(most_extra)
         with enough_memory(path, FORMAT.kind):
             try:
                 settings = read_settings(header, tensors, most_extra)
-                learner = cls(header["name"], header["width"], settings, header["seed"], header.get("encoder"))
+                learner = cls(header["name"], header["width"], settings, header["seed"])
+                learner.encoder = identity_of(header.get("encoder"), learner.width)  # whatever it is called
                 load_knowledge(learner.learner, header, tensors, most_extra)
             except UserError as error:
                 raise UserError(f"The learner {path} cannot be used: {error}") from None

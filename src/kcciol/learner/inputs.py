@@ -127,7 +127,7 @@ def require_plain(label: Hashable) -> None:
 
 def width_of(width: object, encoder: Encoder | str | None) -> int:
     """How many features an example has."""
-    _require_no_file(encoder)
+    require_no_file(encoder)
     if width is None:
         if encoder is None or isinstance(encoder, str):
             raise UserError("width is missing: say how many features an example has, or give the encoder of them.")
@@ -141,7 +141,6 @@ def width_of(width: object, encoder: Encoder | str | None) -> int:
 
 def identity_of(encoder: Encoder | str | None, width: int) -> str | None:
     """What an encoder is called, if its features fit."""
-    _require_no_file(encoder)
     identity = encoder if isinstance(encoder, str) or encoder is None else getattr(encoder, "identity", encoder)
     if not isinstance(identity, str) and identity is not None:
         raise UserError(f"encoder is {quoted(encoder)}, but must be an encoder or the text that identifies one.")
@@ -152,7 +151,7 @@ def identity_of(encoder: Encoder | str | None, width: int) -> str | None:
     return identity
 
 
-def _require_no_file(encoder: object) -> None:
+def require_no_file(encoder: object) -> None:
     """A text is taken for what identifies an encoder."""
     if isinstance(encoder, str) and encoder.endswith(".safetensors"):
         raise UserError(f"encoder is {quoted(encoder)}, the name of a file: open it with kcciol.load, and give that.")

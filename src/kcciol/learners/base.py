@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
@@ -97,7 +97,7 @@ class Learner(Knowledge, ABC):
         """Whether this class, derived from another or that one itself, changes nothing of what it does, but for its
         card, grid and the like."""
         added = [value for one in cls.__mro__[: cls.__mro__.index(parent)] for value in vars(one).values()]
-        return not any(callable(value) or isinstance(value, (classmethod, staticmethod, property)) for value in added)
+        return not any(callable(value) or hasattr(value, "__get__") for value in added)
 
     @classmethod
     def extra_bytes(cls, model: Model, settings: Any, classes: int) -> int:
@@ -105,6 +105,11 @@ class Learner(Knowledge, ABC):
         from the settings, which are within their bounds, and room for what is to come; `bytes_to_come` counts the rows
         of classes. A small file must not ask for a large machine."""
         return 8 * 8 * math.prod(model.input_shape)  # a few vectors
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "scores" in vars(cls):  # a snapshot would answer otherwise
+            raise TypeError(f"{cls.__name__}.scores: a learner answers by its own _scores, not by another scores.")
 
     def __init__(
         self,
@@ -142,6 +147,7 @@ class Learner(Knowledge, ABC):
             raise UserError("There is no example to learn.")
         self.observe_class(x, y)
 
+    @final
     def scores(self, x: Tensor) -> Tensor:
         """(B, m, *input_shape) -> (B, m, classes). The highest is the answer; minus infinity for a class not seen."""
         self.check(x, 2)

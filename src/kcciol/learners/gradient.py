@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.learners.base import Learner, Settings
-from kcciol.learners.bounds import FASTEST, bounded
+from kcciol.learners.bounds import HIGHEST_RATE, bounded
 from kcciol.learners.grid import RATES, WHOLE_RATES, Grid
 from kcciol.learners.model import ROWS, Gradient, Head, Parameters
 from kcciol.optim import adam_copies_
@@ -24,7 +24,7 @@ PARAMETERS, MEAN, SQUARE = "parameters.", "adam.mean.", "adam.square."
 class GradientSettings(Settings):
     """What every gradient learner has."""
 
-    rate: float = bounded(0.01, above=0, high=FASTEST)
+    rate: float = bounded(0.01, above=0, high=HIGHEST_RATE)
     """Rate of the optimiser."""
     optimizer: Literal["sgd", "adam"] = "sgd"
     """What updates the parameters."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.learners.base import Labels
-from kcciol.learners.bounds import FASTEST, MOST_STEPS, bounded
+from kcciol.learners.bounds import HIGHEST_RATE, MOST_STEPS, bounded
 from kcciol.learners.card import Card
 from kcciol.learners.grid import RATES, Grid
 from kcciol.learners.model import (
@@ -51,7 +51,7 @@ class HALSettings(RingSettings):
     anchor_steps: int = bounded(100, low=0, high=MOST_STEPS)
     """Steps of Adam that an anchor is made with; with `anchor_rate` 0.001 no value of it moves by more than about 0.1,
     a tenth of the range of an image."""
-    anchor_rate: float = bounded(0.001, low=0, high=FASTEST)
+    anchor_rate: float = bounded(0.001, low=0, high=HIGHEST_RATE)
     """Rate of these steps."""
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from kcciol.errors import UserError
 from kcciol.learners import weightvae as vae
 from kcciol.learners.base import Labels
-from kcciol.learners.bounds import FASTEST, MOST_STEPS, bounded
+from kcciol.learners.bounds import HIGHEST_RATE, MOST_STEPS, bounded
 from kcciol.learners.card import Card
 from kcciol.learners.gradient import PARAMETERS
 from kcciol.learners.grid import Grid
@@ -35,7 +35,7 @@ class MERLINSettings(SlotSettings):
     generator: Literal["vae", "none"] = "vae"
     """Where the ensemble comes from: the autoencoder, or random weights (a control: the same tuning on the same memory
     without anything that was learned of weights)."""
-    rate: float = bounded(0.01, above=0, high=FASTEST)
+    rate: float = bounded(0.01, above=0, high=HIGHEST_RATE)
     """Rate of SGD for the model of the task that runs."""
     updates: int = bounded(1, low=0, high=MOST_STEPS)
     """Steps of that model on each example."""
@@ -49,7 +49,7 @@ class MERLINSettings(SlotSettings):
     """Numbers that tell its decoder the class and the piece."""
     epochs: int = bounded(25, low=0, high=MOST_STEPS)
     """Steps of Adam that it takes at the end of a task, each on all chunks."""
-    generator_rate: float = bounded(0.01, above=0, high=FASTEST)
+    generator_rate: float = bounded(0.01, above=0, high=HIGHEST_RATE)
     """Rate of these steps."""
     replayed: int = bounded(10, low=0, high=MOST_STEPS)
     """Earlier tasks whose weights are decoded and learned again with a new task's, drawn at random."""
@@ -59,7 +59,7 @@ class MERLINSettings(SlotSettings):
     """Models in the ensemble that answers."""
     tune_steps: int = bounded(200, low=0, high=MOST_STEPS)
     """Steps of Adam that each of them takes on the memory before it answers; 0 is the bare generator (a control)."""
-    tune_rate: float = bounded(0.001, above=0, high=FASTEST)
+    tune_rate: float = bounded(0.001, above=0, high=HIGHEST_RATE)
     """Rate of these steps."""
     tune_batch: int = bounded(10, low=1)
     """Kept examples in each of these steps."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kcciol.errors import UserError
 from kcciol.learners.base import Labels
-from kcciol.learners.bounds import FASTEST, MOST_STEPS, bounded
+from kcciol.learners.bounds import HIGHEST_RATE, MOST_STEPS, bounded
 from kcciol.learners.card import Card
 from kcciol.learners.gradient import PARAMETERS
 from kcciol.learners.grid import WHOLE_RATES, Grid
@@ -29,7 +29,7 @@ _IMPRINT, _TUNE = 1000, 2000  # purposes of random numbers
 
 @dataclass(frozen=True)
 class PODNetSettings(WeightingSettings, SlotSettings):
-    rate: float = bounded(0.01, above=0, high=FASTEST)
+    rate: float = bounded(0.01, above=0, high=HIGHEST_RATE)
     """Rate of SGD."""
     proxies: int = bounded(10, low=1)
     """K: directions that stand for one class."""
@@ -48,7 +48,7 @@ class PODNetSettings(WeightingSettings, SlotSettings):
     they would be equal, and stay so."""
     tune_passes: int = bounded(1, low=0, high=MOST_STEPS)
     """At the end of a task: passes over the memory that train the classifier alone; 0 sees each example once only."""
-    tune_rate: float = bounded(0.01, above=0, high=FASTEST)
+    tune_rate: float = bounded(0.01, above=0, high=HIGHEST_RATE)
     """Rate of SGD in these passes."""
 
 

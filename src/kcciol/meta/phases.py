@@ -90,7 +90,7 @@ def train(
         if not resume:
             stack.enter_context(folder.created(config, at, base.identity))
         else:
-            folder.restore(config, at)
+            folder.restore(config, at, base.identity)
         folder.remember_root(Path(locate(config.data).root))
         folder.rewind_metrics(at.phase, at.step)
         Theta = ranks.broadcast(Theta).to(device)  # the same on all, to the bit, and not before the folder is ready

@@ -59,8 +59,8 @@ class ConvEncoder:
             height, width = (height - 3) // stride + 1, (width - 3) // stride + 1
             if height < 1 or width < 1:
                 raise UserError(
-                    f"net.strides {quoted(list(net.strides))} shrink images of shape {image_shape} to nothing: "
-                    " take fewer layers or a larger data.size."
+                    f"net.strides {quoted(list(net.strides))} shrink images of shape {image_shape} to nothing: take "
+                    "fewer layers or a larger data.size."
                 )
             self.sides.append((height, width))
         self.features = net.channels * height * width
