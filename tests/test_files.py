@@ -93,26 +93,15 @@ def test_json_that_is_too_deep_is_a_sentence(read: Callable[[Path], object], tex
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no such rights")
-def test_a_file_keeps_its_rights_when_it_is_written_again(tmp_path: Path) -> None:
-    path = tmp_path / "private.json"
+@pytest.mark.parametrize(("rights", "meanwhile"), [(0o600, 0o600), (0o444, 0o644)], ids=["private", "read-only"])
+def test_a_file_keeps_its_rights_when_it_is_written_again(rights: int, meanwhile: int, tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
     write_json(path, 1)
-    path.chmod(0o600)
+    path.chmod(rights)
     with replacing(path) as part:
-        assert part.stat().st_mode & 0o777 == 0o600  # while it is written, too
+        assert part.stat().st_mode & 0o777 == meanwhile  # who is not root could not write into it else
         part.write_text("2")
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert read_json(path) == 2
-
-
-@pytest.mark.skipif(os.name == "nt", reason="there are no such rights")
-def test_a_file_that_may_not_be_written_is_replaced_by_one_of_the_same_rights(tmp_path: Path) -> None:
-    path = tmp_path / "read-only.json"
-    write_json(path, 1)
-    path.chmod(0o444)
-    with replacing(path) as part:
-        assert part.stat().st_mode & 0o777 == 0o644  # who is not root could not write into it else
-        part.write_text("2")
-    assert path.stat().st_mode & 0o777 == 0o444
+    assert path.stat().st_mode & 0o777 == rights
     assert read_json(path) == 2
 
 

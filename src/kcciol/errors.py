@@ -20,6 +20,16 @@ def require_kind(value: object, kind: type, name: str, example: str) -> None:
         raise UserError(f"{name} is a {type(value).__name__}, but must be a {kind.__name__}, such as {example}.")
 
 
+def lacks_memory(error: BaseException) -> bool:
+    """Whether there was too little memory, as Python, or PyTorch, says it.
+
+    >>> lacks_memory(MemoryError()), lacks_memory(RuntimeError("CUDA out of memory")), lacks_memory(RuntimeError("no"))
+    (True, True, False)
+    """
+    said = str(error) if isinstance(error, RuntimeError) else ""
+    return isinstance(error, MemoryError) or "allocate" in said or "out of memory" in said
+
+
 def quoted(value: object, longest: int = 200) -> str:
     """A value in a sentence: its `repr`, cut where it is too long to be read.
 

@@ -204,6 +204,11 @@ def test_other_images_are_refused_where_a_run_goes_on(tiny: Config, tiny_data: S
     assert (run / "phase3.safetensors").exists()
 
 
+def test_classes_of_ones_own_may_be_of_no_data_set(tiny: Config, tiny_data: Splits, tmp_path: Path) -> None:
+    config = dataclasses.replace(tiny, data=dataclasses.replace(tiny.data, name="mine"))
+    assert train(config, tiny_data.base, tmp_path / "run", quiet=True).phase(3).exists()
+
+
 @pytest.mark.parametrize("inside", ["", "a", "new"])
 def test_a_run_does_not_go_among_the_pictures_that_it_trains_on(inside: str, tiny: Config, tmp_path: Path) -> None:
     for name in "abc":

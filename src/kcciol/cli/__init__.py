@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import kcciol
 from kcciol.cli.terminal import flags, out, say, with_flags
 from kcciol.engine.stop import Stopped
-from kcciol.errors import UserError, visible
+from kcciol.errors import UserError, lacks_memory, visible
 from kcciol.plugins import Registry
 
 NARROWEST = 20  # columns of a terminal; what is laid out in fewer goes on for ever
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"kcciol: {visible(_words(error))}")
         return 2
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
+        if not lacks_memory(error):
             raise
         say("kcciol: There is not enough memory for this: ask for less (fewer, smaller or shorter).")
         return 2

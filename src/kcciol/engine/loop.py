@@ -95,6 +95,8 @@ def run_phases(
                 run_phase(training.phase(number, done > 0), done, engine, bar, stop, ranks)
             elif not training.folder.phase(number).exists():  # it was cut between its last step and this file
                 training.save_phase(number)
+        if asked := ranks.maximum(stop.signal_number or 0):  # it came after the last step
+            raise Stopped(asked, "Stopped when all steps were taken, and saved.")
 
 
 def run_phase(phase: Phase, done: int, engine: EngineConfig, bar: TrainingBar, stop: StopRequest, ranks: Ranks) -> None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from kcciol.errors import UserError, quoted, visible
+from kcciol.errors import UserError, lacks_memory, quoted, visible
 from kcciol.files.regular import Refused, open_regular, sentence
 
 try:
@@ -167,7 +167,7 @@ def enough_memory(path: Path, kind: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "allocate" not in str(error):  # as torch says it
+        if not lacks_memory(error):
             raise
         raise UserError(f"There is not enough memory for the {kind} {path}: use a smaller one.") from None
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from kcciol.encoders import Encoder
 from kcciol.engine.device import machine_bytes
-from kcciol.errors import UserError, quoted
+from kcciol.errors import UserError, lacks_memory, quoted
 from kcciol.files import enough_memory, path_of
 from kcciol.files.tensors import read_tensors
 from kcciol.learner.inputs import example_of, examples_of, identity_of, label_of, labels_of, require_no_file, width_of
@@ -168,7 +168,7 @@ class OnlineLearner:
                 self._known = known
             return question(known)
         except (MemoryError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and "allocate" not in str(error):  # as torch says it
+            if not lacks_memory(error):
                 raise
             raise UserError("There is not enough memory to answer: ask about fewer examples at once.") from error
 

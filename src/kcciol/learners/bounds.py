@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from kcciol.errors import UserError
 
 Number = TypeVar("Number", int, float)
-HIGHEST_RATE = 1e6  # of rates
+HIGHEST_RATE = 1e6  # of any optimiser
 MOST_STEPS = 10_000  # that a setting may ask for with each example or task: a file must not keep one busy for ever
 _KEY = "bounds"
 

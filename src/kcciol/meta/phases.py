@@ -153,7 +153,8 @@ def _begin(
 def _require_outside(out: Path, data: DataConfig) -> None:
     """A run must not lie among the classes of its own data."""
     root = Path(locate(data).root).resolve()
-    if DATASETS.find(data.name).owns_root and root in (out.resolve(), *out.resolve().parents):
+    known = data.name in DATASETS  # classes of one's own may be called anything
+    if known and DATASETS.find(data.name).owns_root and root in (out.resolve(), *out.resolve().parents):
         raise UserError(f"The run folder {out} lies in the data root {root}: choose a folder outside of it.")
 
 
