@@ -16,7 +16,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("kcciol needs Python 3.11 or later, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,plots,download,tensorboard,ray]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,plots,download,tensorboard,ray,photos,onnx]'
 	touch $@
 
 clean:

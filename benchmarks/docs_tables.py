@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from consolidation_tables import WORTH
 from paper_tables import TABLES, markdown_table, read
 
 from kcciol.evaluation.metrics import summarize
@@ -34,6 +35,7 @@ PLACES = (
     "docs/reproduce.md",
     "docs/results.md",
     "docs/results-omniglot.md",
+    "docs/consolidation.md",
 )
 
 
@@ -192,6 +194,7 @@ def growth() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     **TABLES,
+    **WORTH,
     "summary": summary,
     "phases": phases,
     "readings": readings,

@@ -6,6 +6,7 @@ what is a row in one of our own tables goes into a copy of kcciol, which another
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -151,6 +152,22 @@ def test_a_learner_and_an_encoder(title: str, bring: Bring, site: Path) -> None:
     bring(project)
     images = kcciol.load_data(DataConfig(name="glyphs", size=28, base_classes=1, novel_classes=2)).novel.images[:, 0]
     exec(block(title, "python"), {"images": images})
+
+
+def test_a_network_of_ones_own(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: kcciol.config.Config
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    network, later = blocks("A network of your own", "python")
+    (site / "mynet.py").write_text(network, encoding="utf-8")
+    train, evaluate = commands("A network of your own")
+    assert main([*train, *SMALL.split(), *SHORT.split()]) == 0
+    assert main([*evaluate, *STREAMS.split()]) == 0
+    assert 'module = "mynet:Net"' in Path("runs/mynet/config.toml").read_text()
+    data, found = kcciol.load_data(tiny.data), dict[str, Any]()
+    net = importlib.import_module("mynet").Net(data.base.image_shape)
+    exec(later, {"config": tiny, "data": data, "net": net}, found)
+    assert found["encoder"].features(data.novel.images).shape == (*data.novel.images.shape[:2], 128)
 
 
 def test_a_command(bring: Bring, site: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,6 +35,7 @@ def test_links_lead_somewhere() -> None:
         "docs/reproduce.md",
         "docs/results.md",
         "docs/results-omniglot.md",
+        "docs/consolidation.md",
     ):
         path = ROOT / name
         for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):

@@ -18,7 +18,7 @@ LEVELS = [
     ["paper"],
     ["evaluation"],
     ["testing"],
-    ["learner"],
+    ["learner", "recipes"],
     ["encoders"],
     ["learners", "meta"],
     ["engine"],

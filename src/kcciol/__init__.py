@@ -15,13 +15,24 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from kcciol.config import preset
     from kcciol.data import load as load_data
+    from kcciol.encoders import open_encoder
     from kcciol.encoders.run import load
     from kcciol.errors import UserError
     from kcciol.evaluation import evaluate
     from kcciol.learner import OnlineLearner
     from kcciol.meta.phases import train
 
-__all__ = ["OnlineLearner", "UserError", "__version__", "evaluate", "load", "load_data", "preset", "train"]
+__all__ = [
+    "OnlineLearner",
+    "UserError",
+    "__version__",
+    "evaluate",
+    "load",
+    "load_data",
+    "open_encoder",
+    "preset",
+    "train",
+]
 
 _HOMES = {
     "preset": ("kcciol.config", "preset"),
@@ -29,6 +40,7 @@ _HOMES = {
     "evaluate": ("kcciol.evaluation", "evaluate"),
     "train": ("kcciol.meta.phases", "train"),
     "load": ("kcciol.encoders.run", "load"),
+    "open_encoder": ("kcciol.encoders", "open_encoder"),
     "OnlineLearner": ("kcciol.learner", "OnlineLearner"),
     "UserError": ("kcciol.errors", "UserError"),
 }

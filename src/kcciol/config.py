@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -27,6 +28,7 @@ def require(ok: bool, key: str, value: object, rule: str) -> None:
 MOST = 10**6  # of anything that is counted
 GradientOrder = Literal["exact", "first"]  # of the meta-gradient
 FASTEST = 3e38  # rate, or weight of a term, that a float32 can hold
+GIVEN = "given"  # net.module of a network that was an object in Python, which no file can name
 
 
 def require_range(config: object, section: str, low: float, high: float, *names: str) -> None:
@@ -81,9 +83,14 @@ class NetConfig:
     """Rows of W in meta-training; 0 means one for each base class."""
     gate: int = 0
     """Channels of a second network that gates the features (ANML's neuromodulation); 0 means that there is none."""
+    module: str = ""
+    """package.module:factory of a network of your own instead of these convolutions; it is called with (c, h, w)."""
 
     def __post_init__(self) -> None:
+        ok = self.module in ("", GIVEN) or re.fullmatch(r"[\w.]+:[\w.]+", self.module) is not None
+        require(ok, "net.module", self.module, "package.module:factory, or empty")
         require_range(self, "net", 0, 2**14, "gate")
+        require(not (self.gate and self.module), "net.gate", self.gate, "0 with a net.module")
         require_range(self, "net", 1, 2**14, "channels")
         require(len(self.strides) >= 1, "net.strides", self.strides, "at least one stride")
         require(all(s in (1, 2) for s in self.strides), "net.strides", self.strides, "a list of 1s and 2s")
@@ -149,6 +156,8 @@ class MaskConfig:
     """Share of the parameters that are important."""
     scope: Literal["global", "tensor"] = "global"
     """One threshold for all parameters together, or one for each tensor."""
+    which: Literal["top", "random", "bottom"] = "top"
+    """The largest, as in the paper; as many drawn at random; or the smallest: to see whether it matters which."""
 
     def __post_init__(self) -> None:
         require_range(self, "mask", 0, 1, "delta")
@@ -171,6 +180,22 @@ class PhaseConfig:
 
 
 @dataclass(frozen=True)
+class ClassifierPhaseConfig(PhaseConfig):
+    """A phase on images, with the usual regularisers to compare the paper's with; by default there are none."""
+
+    decay: float = 0.0
+    """Decoupled weight decay, as AdamW's: a step takes beta x decay of every parameter away."""
+    dropout: float = 0.0
+    """Share of the features of each image that are set to zero in training; the others are scaled up."""
+    shift: int = 0
+    """Images are moved by up to so many pixels, across and along; what comes in repeats the edge."""
+    flip: bool = False
+    """Half of the images, drawn anew each time, are mirrored, left to right."""
+    turn: float = 0.0
+    """Images are turned by up to so many degrees."""
+
+
+@dataclass(frozen=True)
 class EngineConfig:
     """Where and how the steps are run. Nothing here changes what is computed, but for rounding."""
 
@@ -182,6 +207,8 @@ class EngineConfig:
     """On a GPU, run each step as one CUDA graph."""
     checkpoint_every: int = 1000
     """Steps between checkpoints."""
+    keep: bool = False
+    """Keep what was learned by each checkpoint too, beside the ends of phases: phase1-step1000.safetensors."""
     log_every: int = 100
     """Steps between lines of metrics.jsonl."""
     tensorboard: bool = False
@@ -273,6 +300,18 @@ def require_phases(phases: Sequence[PhaseConfig]) -> None:
         require_range(phase, f"phase{number}", 0, FASTEST, "alpha", "beta", "gamma", "lam")
 
 
+def require_regularisers(phases: Sequence[ClassifierPhaseConfig], size: int, adapts_net: bool) -> None:
+    """Refuse what no phase on images of so many pixels can do."""
+    for number, phase in enumerate(phases, 1):
+        name = f"phase{number}"
+        require_range(phase, name, 0, FASTEST, "decay")
+        require(phase.beta * phase.decay <= 1, f"{name}.decay", phase.decay, f"at most 1 / {name}.beta")
+        require(0 <= phase.dropout < 1, f"{name}.dropout", phase.dropout, "0 or more and below 1")
+        require(not (phase.dropout and adapts_net), f"{name}.dropout", phase.dropout, "0 with meta.adapts = 'net'")
+        require(0 <= phase.shift < size, f"{name}.shift", phase.shift, f"0 or more and below data.size, {size}")
+        require_range(phase, name, 0, 180, "turn")
+
+
 @dataclass(frozen=True)
 class Config:
     """A whole experiment: data, net, three phases of meta-training, evaluation."""
@@ -286,9 +325,9 @@ class Config:
     trajectory: TrajectoryConfig = field(default_factory=TrajectoryConfig)
     meta: MetaConfig = field(default_factory=MetaConfig)
     mask: MaskConfig = field(default_factory=MaskConfig)
-    phase1: PhaseConfig = field(default_factory=PhaseConfig)
-    phase2: PhaseConfig = field(default_factory=PhaseConfig)
-    phase3: PhaseConfig = field(default_factory=PhaseConfig)
+    phase1: ClassifierPhaseConfig = field(default_factory=ClassifierPhaseConfig)
+    phase2: ClassifierPhaseConfig = field(default_factory=ClassifierPhaseConfig)
+    phase3: ClassifierPhaseConfig = field(default_factory=ClassifierPhaseConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
@@ -303,14 +342,16 @@ class Config:
         if self.meta.adapts == "net":
             ok = self.meta.loss == "online" and not any(phase.lam for phase in self.phases)
             require(ok, "meta.adapts", self.meta.adapts, "'W' unless meta.loss is 'online' and lambda is 0")
+            require(not self.net.module, "meta.adapts", self.meta.adapts, "'W' with a net.module")
         if self.meta.relabel:
             ok = self.meta.loss == "episodes" and self.trajectory.remember == 0 and self.meta.reset in ("none", "all")
             rule = "false unless meta.loss is 'episodes', trajectory.remember 0 and meta.reset 'none' or 'all'"
             require(ok, "meta.relabel", self.meta.relabel, rule)
         require_phases(self.phases)
+        require_regularisers(self.phases, self.data.size, self.meta.adapts == "net")
 
     @property
-    def phases(self) -> tuple[PhaseConfig, PhaseConfig, PhaseConfig]:
+    def phases(self) -> tuple[ClassifierPhaseConfig, ClassifierPhaseConfig, ClassifierPhaseConfig]:
         return (self.phase1, self.phase2, self.phase3)
 
     @property

@@ -88,8 +88,15 @@ def with_l1(gradient: Tensor, Theta: Tensor, gamma: Tensor | float, clamp: float
     return gradient.clamp(-clamp, clamp) if clamp else gradient
 
 
-def update_(Theta: Tensor, gradient: Tensor, adam: Adam, scale: Tensor, gamma: float, clamp: float) -> None:
-    """One step in place on `with_l1` of the gradient; scale is a row of `scales`."""
+def update_(
+    Theta: Tensor, gradient: Tensor, adam: Adam, scale: Tensor, gamma: float, clamp: float, shrink: float = 0.0
+) -> None:
+    """One step in place on `with_l1` of the gradient; scale is a row of `scales`.
+
+    shrink: this share of every parameter is taken away first, rate times weight decay, which Adam's moments do not see.
+    """
+    if shrink:
+        Theta.mul_(1 - shrink)
     if Theta.is_cuda and have_triton():
         from kcciol.kernels import adam_triton
 

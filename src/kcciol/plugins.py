@@ -134,6 +134,23 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(list(iter(self)))
 
 
+def written_out(source: ast.AST | None, kind: type[T]) -> T | None:
+    """The card of this kind that is written out in a class, `card = Card(...)` of plain values; none where it is not.
+    So it is known before anything is imported."""
+    calls = [
+        node.value
+        for node in (source.body if isinstance(source, ast.ClassDef) else [])
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "card" for t in node.targets)
+    ]
+    if not calls or not isinstance(call := calls[-1], ast.Call) or ast.unparse(call.func) != kind.__name__:
+        return None
+    try:
+        values = [ast.literal_eval(value) for value in call.args]
+        return kind(*values, **{str(pair.arg): ast.literal_eval(pair.value) for pair in call.keywords})
+    except (ValueError, TypeError):  # not plain, or no such field
+        return None
+
+
 def _package(entry: EntryPoint) -> str:
     name = entry.dist.name if entry.dist is not None else None
     return name or re.split(r"[.:]", entry.value)[0]  # a damaged package has no name

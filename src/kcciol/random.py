@@ -6,11 +6,14 @@ run side by side draw what each would draw alone. There are three forms, for thr
 - `uniform`, `sample`, `integers`: a few numbers at a time on the host, for learners (numpy, splitmix64);
 - `keyed`, `keyed_uniform`, `keyed_normal`: on any device, also within a CUDA graph (torch, splitmix64 again);
 - `generator`, `philox`, `seeded`: long draws on the host, by the generators of numpy and torch.
+
+`torch_seeded` makes the code of others, such as a network of one's own, a function of whole numbers too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -125,6 +128,23 @@ def philox(key: Sequence[int], counter: Sequence[int] | None = None) -> np.rando
     not so of the distributions that it makes of them."""
     at = None if counter is None else np.array(counter, np.uint64)
     return np.random.Philox(key=np.array(key, np.uint64), counter=at)
+
+
+@contextlib.contextmanager
+def torch_seeded(*key: int) -> Iterator[None]:
+    """While the block runs, what others draw from torch's common source depends on these numbers alone; then that
+    source goes on as if nothing had been.
+
+    >>> with torch_seeded(3, 1):
+    ...     one = torch.rand(2)
+    >>> with torch_seeded(3, 1):
+    ...     print(bool((torch.rand(2) == one).all()))
+    True
+    """
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call, unused-ignore]
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1)))
+        yield
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -31,6 +31,7 @@ COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry(
         "train": "kcciol.cli.train:train",
         "evaluate": "kcciol.cli.evaluate:evaluate",
         "list": "kcciol.cli.listing:list_",
+        "encoders": "kcciol.cli.encoders:encoders",
         "bench": "kcciol.cli.bench:bench",
         "reproduce": "kcciol.cli.reproduce:reproduce",
         "report": "kcciol.cli.report:report",

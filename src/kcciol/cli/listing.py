@@ -61,7 +61,7 @@ def list_learners() -> None:
 def list_encoders() -> None:
     kinds, wrong = ENCODERS.survey(ENCODERS.describe)
     rows = {name: [what] for name, what in kinds.items()}
-    _print(["what it is"], rows, 'kcciol.encoders.ENCODERS.find("NAME")(SOURCE) makes one')
+    _print(["what it is"], rows, "kcciol encoders says more of each, and how one is opened")
     _print_packages(ENCODERS, kinds, wrong)
 
 

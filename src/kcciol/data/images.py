@@ -7,7 +7,7 @@ import io
 import math
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -107,14 +107,30 @@ def read_image(
     large as it is. Of many frames, the first.
     """
     most = max_pixels()
-    _require_request(source, mode, size, most)
+    _require_source(source)
+    _require_request(mode, size, most)
+    return _decoded(source, most, lambda image: _pixels(image, mode, size))
+
+
+def read_picture(source: ImageFile | Path | str | bytes | Image.Image) -> npt.NDArray[np.uint8]:
+    """The same as it is, neither made grey nor resized: (height, width) without colours, else (height, width, 3)."""
+    _require_source(source)
+    return _decoded(source, max_pixels(), lambda image: np.asarray(_flat(image, "L" if image.mode in GREY else "RGB")))
+
+
+def _decoded(
+    source: ImageFile | Path | str | bytes | Image.Image,
+    most: int,
+    take: Callable[[Image.Image], npt.NDArray[np.uint8]],
+) -> npt.NDArray[np.uint8]:
+    """What is taken of an image, once it is decoded and found to have no more pixels than it may."""
     label, data = ("the image", b"") if isinstance(source, Image.Image) else _contents(source)
     try:
         with nullcontext(source) if isinstance(source, Image.Image) else _opened(data) as image:
             _require_few(image, most)
             with _room.of(image.width * image.height, most):
                 image.load()
-                return _pixels(image, mode, size)
+                return take(image)
     except (Image.DecompressionBombError, TooLarge) as error:
         found = f"{error}, which is " if isinstance(error, TooLarge) else ""  # Pillow's own does not tell the size
         raise UserError(
@@ -127,10 +143,14 @@ def read_image(
         raise UserError(_undecodable(label, error)) from None
 
 
-def _require_request(source: object, mode: object, size: object, most: int) -> None:
+def _require_source(source: object) -> None:
     """Refuse, as the caller's mistake and not the file's, what no image can be made of."""
     if not (isinstance(source, (bytes, str, Path, Image.Image)) or hasattr(source, "label")):
         raise UserError(f"An image must be a path, the bytes of a file or an image of Pillow's, not {quoted(source)}.")
+
+
+def _require_request(mode: object, size: object, most: int) -> None:
+    """Refuse what no image can be brought to."""
     if mode not in MODES:
         raise UserError(f"mode is {quoted(mode)}, but must be 'L' (grey) or 'RGB' (colours).")
     if size is not None and (type(size) is not int or not 1 <= size <= math.isqrt(most)):

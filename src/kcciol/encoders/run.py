@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from kcciol.config import Config
 from kcciol.data.classset import ClassSet
@@ -29,9 +29,11 @@ class Representation:
         self.config, self.problem, self.Theta, self.base_names = config, problem, Theta, base_names
 
     @classmethod
-    def untrained(cls, config: Config, base: ClassSet, device: torch.device | str = "cpu") -> Representation:
-        """The random network that training would begin with."""
-        problem = Classification(config.net, base.image_shape, len(base))
+    def untrained(
+        cls, config: Config, base: ClassSet, device: torch.device | str = "cpu", module: nn.Module | None = None
+    ) -> Representation:
+        """The random network that training would begin with, or the module given, with the weights that it has."""
+        problem = Classification(config.net, base.image_shape, len(base), module)
         return cls(config, problem, problem.init(config.seed).to(device), base.names)
 
     @property
@@ -46,9 +48,8 @@ class Representation:
     @property
     def identity(self) -> str:
         """A hash of theta and of what else decides the features: the same on every device, whatever W is."""
-        about = [self.config.net.strides, self.problem.encoder.image_shape]
-        digest = hashlib.sha256(json.dumps(["bytes to 0..1, convolutions", *about]).encode())
-        for name, tensor in sorted(self.problem.theta(self.Theta).items()):
+        digest = hashlib.sha256(json.dumps(self.problem.encoder.about).encode())
+        for name, tensor in sorted((self.problem.theta(self.Theta) | self.problem.buffers).items()):
             digest.update(json.dumps([name, tensor.shape]).encode() + tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
@@ -82,7 +83,7 @@ class Representation:
         with precision("float32", self.Theta.device):
             for part in torch.split(flat, batch) if len(flat) else ():
                 rows = encoder.rows(part.to(self.Theta.device))
-                parts.append(encoder.forward(theta, encoder.patches(rows, self.Theta.dtype))[0])
+                parts.append(encoder.apply(theta, rows, self.Theta.dtype))
         found = torch.cat(parts) if parts else self.Theta.new_zeros(0, encoder.features)
         return found.view(*images.shape[:-3], encoder.features)
 
@@ -108,11 +109,14 @@ class Representation:
         return Examples(features[:, :train_samples], features[:, train_samples:])
 
 
-def load(path: Path | str, device: torch.device | str = "cpu") -> Representation:
-    """A representation from a file that training has written."""
+def load(path: Path | str, device: torch.device | str = "cpu", module: nn.Module | None = None) -> Representation:
+    """A representation from a file that training has written.
+
+    module: the network that training was given as an object, where no name in the file says what it is.
+    """
     path, device = path_of(path), usable_device(device)
     saved = checkpoint.load(path)
-    problem = Classification(saved.config.net, saved.image_shape, len(saved.base_names))
+    problem = Classification(saved.config.net, saved.image_shape, len(saved.base_names), module)
     with enough_memory(path, checkpoint.FORMAT.kind):
-        Theta = saved.vector(problem.layout, path).to(device)
+        Theta = saved.vector(problem.layout, path, problem.buffers).to(device)
     return Representation(saved.config, problem, Theta, saved.base_names)

@@ -32,7 +32,7 @@ def _early(header: Header) -> int | None:
     return found if type(found) is int else None
 
 
-FORMAT = Format("checkpoint", (add_nothing,), Unusable, _early, sums_since=2)
+FORMAT = Format("checkpoint", (add_nothing, add_nothing), Unusable, _early, sums_since=2)
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Checkpoint:
     base_names: tuple[str, ...]  # the classes it was trained on
     phase: int
     step: int
-    tensors: dict[str, Tensor]  # theta.*, W.*; while a phase runs also adam.m, adam.v and perhaps mask
+    tensors: dict[str, Tensor]  # theta.*, W.*, buffer.*; while a phase runs also adam.m, adam.v and perhaps mask
 
     def save(self, path: Path) -> None:
         header = {
@@ -56,9 +56,15 @@ class Checkpoint:
         }
         write_tensors(path, FORMAT, header, self.tensors)
 
-    def vector(self, layout: Layout, path: Path) -> Tensor:
-        """Theta as one vector, when the file's tensors have the shapes of the layout."""
+    def vector(self, layout: Layout, path: Path, buffers: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Theta as one vector, when the file's tensors have the shapes of the layout. buffers, which the network keeps
+        besides, are set to those of the file."""
+        buffers = buffers or {}
         self._require(path, layout.shapes)
+        for name, buffer in buffers.items():
+            self._require(path, {name: tuple(buffer.shape)}, buffer.dtype)
+        for name, buffer in buffers.items():
+            buffer.copy_(self.tensors[name])
         return layout.pack(self.tensors)
 
     def require_state(self, layout: Layout, mask: bool, path: Path) -> None:
@@ -68,15 +74,15 @@ class Checkpoint:
         names = ("adam.m", "adam.v", "mask") if mask else ("adam.m", "adam.v")
         self._require(path, dict.fromkeys(names, (layout.length,)))
 
-    def _require(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def _require(self, path: Path, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype = torch.float32) -> None:
         for name, shape in shapes.items():
             tensor, needed = self.tensors.get(name), f"{shape}"
             if tensor is None:
                 found = "is missing"
             elif tensor.shape != shape:
                 found = f"has shape {tuple(tensor.shape)}"
-            elif tensor.dtype != torch.float32:
-                found, needed = f"is of {tensor.dtype}", f"{torch.float32}"
+            elif tensor.dtype != dtype:
+                found, needed = f"is of {tensor.dtype}", f"{dtype}"
             else:
                 continue
             raise UserError(

@@ -86,7 +86,7 @@ def run_phases(
     last: int = 3,
 ) -> None:
     """Algorithm 1 from a phase and the steps done in it to the end of the phase `last`; every rank calls this."""
-    with TrainingBar(training.steps, quiet) as bar, watch_signals() as stop, precision(engine.precision, device):
+    with _bar(training.steps, quiet) as bar, watch_signals() as stop, precision(engine.precision, device):
         for number, steps in enumerate(training.steps[:last], 1):  # lines 3, 4 and 6
             done = at[1] if number == at[0] else 0
             if number < at[0] or not steps:
@@ -97,6 +97,15 @@ def run_phases(
                 training.save_phase(number)
         if asked := ranks.maximum(stop.signal_number or 0):  # it came after the last step
             raise Stopped(asked, "Stopped when all steps were taken, and saved.")
+
+
+def _bar(steps: tuple[int, ...], quiet: bool) -> TrainingBar:
+    """What shows a run. rich is imported where something is shown: it may be missing on a machine that only trains."""
+    if quiet:
+        return TrainingBar()
+    from kcciol.engine.terminal_bar import TerminalBar
+
+    return TerminalBar(steps)
 
 
 def run_phase(phase: Phase, done: int, engine: EngineConfig, bar: TrainingBar, stop: StopRequest, ranks: Ranks) -> None:

@@ -5,6 +5,7 @@ record.json              command, versions, hardware; the same of each time it w
 metrics.jsonl            a line every engine.log_every steps
 checkpoint.safetensors   where to resume
 phase1.safetensors ...   the representation after each phase
+phase1-step1000.safe...  with engine.keep: the representation at each checkpoint
 data-root                where the data lay on this machine, for `kcciol evaluate`; not to be shared
 
 A run that goes on makes again what is missing, as far as the other files say what it was: the config out of the
@@ -54,6 +55,10 @@ class RunFolder:
 
     def phase(self, number: int) -> Path:
         return self.path / f"phase{number}.safetensors"
+
+    def kept(self, number: int, step: int) -> Path:
+        """What was learned by a checkpoint within a phase, with engine.keep."""
+        return self.path / f"phase{number}-step{step}.safetensors"
 
     @contextlib.contextmanager
     def created(self, config: Config, start: Checkpoint, images: str) -> Iterator[None]:

@@ -18,7 +18,7 @@ from kcciol.encoders.run import Representation
 from kcciol.encoders.run import load as load_representation
 from kcciol.engine.device import pick_device, precision
 from kcciol.engine.run_folder import RunFolder
-from kcciol.errors import UserError
+from kcciol.errors import UserError, quoted
 from kcciol.evaluation.budget import within_budget
 from kcciol.evaluation.choose import candidates, run_grid
 from kcciol.evaluation.protocol import HEAD, Scenario, Trained, Which, evaluate_learner
@@ -108,6 +108,11 @@ def model_of(representation: Representation, trains: Trained) -> Model:
     if trains == "head":
         return Head(representation.problem.encoder.features)
     problem = representation.problem
+    if not problem.by_hand:
+        raise UserError(
+            "Learners that train all of a network know the paper's convolutions only, but this representation has "
+            f"net.module {quoted(representation.config.net.module)}: train the head only."
+        )
     theta = {name: t.contiguous() for name, t in problem.theta(representation.Theta).items()}
     return Network(representation.config.net, problem.encoder.image_shape, theta)
 

@@ -90,6 +90,19 @@ def require_own(path: Path, form: Format) -> None:
         )
 
 
+def kind_of(path: Path, wanted: str) -> str | None:
+    """What a file of tensors says that it is; none where it does not say it, as the first did not. wanted: what is
+    looked for, in messages."""
+    form = Format(wanted, ())
+    try:
+        with opened(path, form.kind) as (file, size):
+            header = parse_json(unsealed(_metadata(file, size, path, form))[0] or "null")
+    except (ValueError, TypeError, LookupError, AttributeError):  # whoever reads all of it says what is wrong
+        return None
+    found = header.get("kind") if isinstance(header, dict) else None
+    return found if isinstance(found, str) else None
+
+
 def read_tensors(path: Path, form: Format) -> tuple[Header, Tensors]:
     """What `write_tensors` has written, now or at any time before."""
     what = f"The {form.kind} {path}"

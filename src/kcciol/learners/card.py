@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from kcciol.plugins import written_out
+
 
 @dataclass(frozen=True)
 class Card:
@@ -30,15 +32,4 @@ def card_in(source: ast.AST | None) -> Card | None:
     >>> card_in(ast.parse("class A:\n    card = Card('what it is', 'nobody', keeps='nothing')").body[0]).keeps
     'nothing'
     """
-    calls = [
-        node.value
-        for node in (source.body if isinstance(source, ast.ClassDef) else [])
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "card" for t in node.targets)
-    ]
-    if not calls or not isinstance(call := calls[-1], ast.Call) or ast.unparse(call.func) != Card.__name__:
-        return None
-    try:
-        values = [ast.literal_eval(value) for value in call.args]
-        return Card(*values, **{str(pair.arg): ast.literal_eval(pair.value) for pair in call.keywords})
-    except (ValueError, TypeError):  # not plain, or no such field
-        return None
+    return written_out(source, Card)

@@ -46,6 +46,10 @@ class Inner(ABC):
         self.head, self.alpha, self.order = head, alpha, order
 
     @abstractmethod
+    def loss(self, W: Weights, z: Tensor, y: TrajectoryLabels) -> Tensor:
+        """l_meta, for autograd to go through, twice where need be."""
+
+    @abstractmethod
     def gradient(self, W: Weights, z: Tensor, y: TrajectoryLabels) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """l_meta, its gradient in W, and its gradient u in z. In first order u is zero on tau_tr."""
 
@@ -65,9 +69,6 @@ def adapt(head: Classifier, W: Weights, z: Tensor, y: Tensor, alpha: float, orde
 
 class Autograd(Inner):
     """Derivatives by automatic differentiation of `loss`."""
-
-    @abstractmethod
-    def loss(self, W: Weights, z: Tensor, y: TrajectoryLabels) -> Tensor: ...
 
     def gradient(self, W: Weights, z: Tensor, y: TrajectoryLabels) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         with torch.enable_grad():

@@ -28,7 +28,20 @@ from kcciol.meta.inner import Autograd, Inner, TrajectoryLabels, Weights
 
 
 class LinearLowRank(Inner):
-    """Linear W, derivatives written out; see the head of this file for the names."""
+    """Linear W, derivatives written out; see the head of this file for the names. `loss` is for autograd all the same:
+    of a network whose derivatives are not written out."""
+
+    def loss(self, W: Weights, z: Tensor, y: TrajectoryLabels) -> Tensor:
+        exact, (z_tr, z_val) = self.order == "exact", y.split(z)
+        P_tr, P_val = y.split(F.linear(z, W["weight"], W["bias"]))
+        target = F.one_hot(y.train, P_tr.shape[-1])
+        with torch.set_grad_enabled(exact):
+            G, D = z_tr @ z_tr.mT + 1, torch.zeros_like(P_tr[:, :0])  # (t, k, k), (t, j, c)
+            for j in range(y.train.shape[1]):
+                logits = P_tr[:, j : j + 1] - self.alpha * (G[:, j : j + 1, :j] @ D)
+                D = torch.cat([D, logits.softmax(-1) - target[:, j : j + 1]], 1)
+        Q = z_val @ (z_tr if exact else z_tr.detach()).mT + 1
+        return F.cross_entropy((P_val - self.alpha * (Q @ D)).flatten(0, 1), y.val.flatten())
 
     def gradient(self, W: Weights, z: Tensor, y: TrajectoryLabels) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         self.W, self.z, self.y = W, z, y

@@ -37,7 +37,7 @@ class Supervised(Autograd):
         loss = F.cross_entropy(self.head.logits(W, z), y.val.flatten())
         if not self.sparsity:
             return loss
-        activity = _reduced(z.mean(0), self.mean)
+        activity = reduced(z.mean(0), self.mean)
         return loss + set_kl(activity, self.sparsity).mean()
 
 
@@ -51,10 +51,11 @@ class _Reduced(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _reduced(gradients[0], ctx.mean), None
+        return reduced(gradients[0], ctx.mean), None
 
 
-def _reduced(x: Tensor, mean: Mean) -> Tensor:
+def reduced(x: Tensor, mean: Mean) -> Tensor:
+    """The mean of x over the ranks, for autograd to go through."""
     result: Tensor = _Reduced.apply(x, mean)  # type: ignore[no-untyped-call, unused-ignore]
     return result
 

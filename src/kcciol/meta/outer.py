@@ -46,17 +46,20 @@ def meta_gradient(
     lam: float = 0.0,
     precision: torch.dtype | None = None,
     mean: Mean = ALONE.mean,
+    kept: Tensor | None = None,
 ) -> MetaGradient:
     """A pure function of Theta and the images `rows` (see ConvEncoder.rows), tau_tr's before tau_val's.
 
     precision: the encoder's arithmetic, that of Theta if not given. mean: over the ranks that share the step.
+    kept: what the features (n, d) are multiplied by, where some are dropped.
     """
     precision = precision or Theta.dtype
     cut = problem.theta_length
     encoder: Any = problem.encoder  # of either kind; a tape goes back to the one it came from
     theta = problem.theta(Theta[:cut].to(precision))  # line 4
     z, tape = encoder.forward(theta, encoder.patches(rows, precision))
-    loss, gW, u = inner.gradient(problem.W(Theta), z.to(Theta.dtype), y)  # lines 5 to 9
+    loss, gW, u = inner.gradient(problem.W(Theta), times(z.to(Theta.dtype), kept), y)  # lines 5 to 9
+    u = times(u, kept)
     first = y.train.numel() if inner.order == "first" else 0  # images before this one do not count: their u is zero
     tape = tape.tail(first)
     gtheta = encoder.backward(theta, tape, u[first:].to(precision))
@@ -69,7 +72,13 @@ def meta_gradient(
     zdot = encoder.tangent(theta, tape, v_theta).to(Theta.dtype)
     if first:
         zdot = torch.cat([zdot.new_zeros(first, zdot.shape[1]), zdot])
-    gWdot, udot = inner.hvp(problem.W(v), zdot)
+    gWdot, udot = inner.hvp(problem.W(v), times(zdot, kept))
+    udot = times(udot, kept)
     gthetadot = encoder.tangent_backward(theta, tape, v_theta, udot[first:].to(precision))
     pull = mean(problem.pack(gthetadot, gWdot, Theta)).mul_(2 * lam)
     return MetaGradient(loss, g + pull, v @ v, pull.norm() / g.norm())
+
+
+def times(z: Tensor, kept: Tensor | None) -> Tensor:
+    """Features without those that are dropped."""
+    return z if kept is None else z * kept

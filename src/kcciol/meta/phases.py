@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from kcciol.config import Config, DataConfig
+from kcciol.config import GIVEN, Config, DataConfig
 from kcciol.data import DATASETS, locate
 from kcciol.data.classset import ClassSet
 from kcciol.engine import checkpoint
@@ -22,9 +22,11 @@ from kcciol.errors import UserError, require_kind
 from kcciol.files import path_of
 from kcciol.meta.mask import get_mask
 from kcciol.meta.methods import representation
+from kcciol.meta.start import FirstW, first_W_
 from kcciol.meta.step import MetaStep, make_inner
 from kcciol.meta.trajectory import Sampler
 from kcciol.nets.classification import Classification
+from kcciol.nets.module import ModuleEncoder
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Run:
         return ClassificationPhase(self, number, self.at if resumes else None)
 
     def save_phase(self, number: int) -> None:
-        self.save(self.folder.phase(number), number, self.steps[number - 1], self.problem.layout.views(self.Theta))
+        self.save(self.folder.phase(number), number, self.steps[number - 1], self.problem.tensors(self.Theta))
 
     def save(self, path: Path, number: int, step: int, tensors: dict[str, Tensor]) -> None:
         at = Checkpoint(self.config, self.base.image_shape, self.base.names, number, step, tensors)
@@ -63,11 +65,16 @@ def train(
     quiet: bool = False,
     ranks: Ranks = ALONE,
     last: int = 3,
+    module: nn.Module | None = None,
+    W: FirstW = "draw",
 ) -> RunFolder:
     """Meta-train on the base classes and leave everything in the folder `out`.
 
     resume continues the run in `out`. start begins after the phase at whose end that representation was saved. last is
     the phase to stop after; a resumed run can go on from there.
+    module is a network of one's own, which begins with the weights that it has; theta is a copy of them. With
+    phase1.steps = 0 the run begins with phase 2, and with 0 in both with phase 3. W is the classifier to begin with, of
+    a run that neither resumes nor starts from a file: as drawn, "zero", or the "means" of the base classes' features.
     ranks are the processes that train together, joined already; each of them calls this with the same arguments.
     """
     require_kind(config, Config, "config", 'kcciol.preset("quickstart")')
@@ -75,7 +82,9 @@ def train(
     out = path_of(out)
     if last not in (1, 2, 3):
         raise UserError(f"There is no phase {last!r} to stop after: last must be 1, 2 or 3.")
-    problem = Classification(config.net, base.image_shape, len(base))
+    if module is not None and not config.net.module:
+        config = replace(config, net=replace(config.net, module=GIVEN))
+    problem = Classification(config.net, base.image_shape, len(base), module)
     if config.data.train_samples:
         base = base.first_samples(config.data.train_samples)
     folder = RunFolder(out, writes=ranks.rank == 0)
@@ -84,7 +93,7 @@ def train(
         def begin() -> tuple[Checkpoint, Tensor, torch.device]:
             if resume and folder.saved():  # first of all: where it stands must not change
                 stack.enter_context(folder.locked())
-            return _begin(config, problem, base, folder, resume, start, ranks)
+            return _begin(config, problem, base, folder, resume, start, ranks, W)
 
         at, Theta, device = ranks.run_on_all(begin)
         if not resume:
@@ -94,8 +103,11 @@ def train(
         folder.remember_root(Path(locate(config.data).root))
         folder.rewind_metrics(at.phase, at.step)
         Theta = ranks.broadcast(Theta).to(device)  # the same on all, to the bit, and not before the folder is ready
+        for buffer in problem.buffers.values():
+            ranks.broadcast(buffer)
         run = Run(config, problem, base, folder, at, Theta, ranks)
-        run_phases(run, (at.phase, at.step), config.engine, device, quiet or not folder.writes, ranks, last)
+        engine = config.engine if problem.by_hand else replace(config.engine, graph=False)  # a module may ask the host
+        run_phases(run, (at.phase, at.step), engine, device, quiet or not folder.writes, ranks, last)
         if not config.total_steps:  # the representation `scratch`
             run.save_phase(1)
     return folder
@@ -109,12 +121,15 @@ def _begin(
     resume: bool,
     start: Path | None,
     ranks: Ranks,
+    W: FirstW,
 ) -> tuple[Checkpoint, Tensor, torch.device]:
     """Where the run stands, with Theta, and the device; what cannot be is said here, before anything is written."""
     device = ranks.device(pick_device(config.engine.device))
     ranks.slice_of(config.trajectory.count)
     Sampler(base, config.trajectory)
     make_inner(config, problem, 0.0)
+    if isinstance(problem.encoder, ModuleEncoder) and any(phase.steps and phase.lam for phase in config.phases):
+        problem.encoder.require_second_derivatives()
     if config.engine.tensorboard:
         event_writer()  # says at once when it is not there
     if resume and start is not None:
@@ -131,14 +146,14 @@ def _begin(
         folder.require_images(base.identity)
         if at.step and folder.checkpoint.exists():  # else it goes on from the end of a phase
             at.require_state(problem.layout, bool(config.phases[at.phase - 1].lam), folder.checkpoint)
-        return at, at.vector(problem.layout, folder.checkpoint), device
+        return at, at.vector(problem.layout, folder.checkpoint, problem.buffers), device
     _require_outside(folder.path, config.data)
     Theta, first = problem.init(config.seed), 1  # Algorithm 1, line 1
     if start is not None:
         before = checkpoint.load(start)
         if "adam.m" in before.tensors:
             raise UserError(f"{start} lies within phase {before.phase}: --start takes a file like phase1.safetensors.")
-        Theta, first = before.vector(problem.layout, start), before.phase + 1
+        Theta, first = before.vector(problem.layout, start, problem.buffers), before.phase + 1
         if before.base_names != base.names:  # each row of W belongs to one; and none of them is novel any more
             raise UserError(
                 f"{start} was trained on other classes than these: give the data it was trained on, or leave --start "
@@ -146,7 +161,9 @@ def _begin(
             )
     if first > 3:
         raise UserError(f"The representation {start} is from the end of phase 3: no phase comes after it.")
-    at = Checkpoint(config, base.image_shape, base.names, first, 0, problem.layout.views(Theta))
+    if start is None:
+        first_W_(W, problem, Theta, base)
+    at = Checkpoint(config, base.image_shape, base.names, first, 0, problem.tensors(Theta))
     return at, Theta, device
 
 
@@ -167,7 +184,7 @@ class ClassificationPhase:
         self.run, self.number, self.window = run, number, list[Tensor]()
         config, layout, settings = run.config, run.problem.layout, run.config.phases[number - 1]
         self.steps = settings.steps
-        mask = get_mask(layout, run.Theta, config.mask) if settings.lam else None  # Algorithm 1, line 5
+        mask = get_mask(layout, run.Theta, config.mask, config.seed) if settings.lam else None  # Algorithm 1, line 5
         self.step = MetaStep(run.problem, run.base, config, settings, number, run.Theta, mask, run.ranks)
         adam = self.step.adam
         self.state = {"adam.m": adam.m, "adam.v": adam.v} | ({} if mask is None else {"mask": mask})
@@ -191,11 +208,13 @@ class ClassificationPhase:
         self._write(self.number, done, values | {"steps_per_second": round(speed, 2)})
 
     def save(self, done: int) -> None:
-        run, tensors = self.run, self.run.problem.layout.views(self.step.Theta)
+        run, tensors = self.run, self.run.problem.tensors(self.step.Theta)
         if not all(torch.isfinite(tensor).all() for tensor in (tensors | self.state).values()):
             raise self._diverged("state", done)
         if done == self.steps:
             run.save_phase(self.number)
+        elif (engine := run.config.engine).keep and done % engine.checkpoint_every == 0:
+            run.save(run.folder.kept(self.number, done), self.number, done, tensors)
         run.save(run.folder.checkpoint, self.number, done, tensors | self.state)
 
     def _diverged(self, what: str, done: int) -> Diverged:

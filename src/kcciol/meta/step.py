@@ -10,19 +10,22 @@ import torch
 from torch import Tensor
 
 from kcciol import optim
-from kcciol.config import Config, PhaseConfig
+from kcciol.config import ClassifierPhaseConfig, Config
 from kcciol.data.classset import ClassSet
 from kcciol.engine.device import encoder_dtype
 from kcciol.engine.graph import TRIALS
 from kcciol.engine.loop import BLOCK
 from kcciol.engine.ranks import ALONE, Mean, Ranks
 from kcciol.meta import reset, trajectory
+from kcciol.meta.augment import Dropout, Movements, StepShape
+from kcciol.meta.autograd import autograd_meta_gradient
 from kcciol.meta.inner import Inner, Plain, TrajectoryLabels
 from kcciol.meta.lowrank import HiddenLowRank, LinearLowRank
 from kcciol.meta.objectives import Episodes, Supervised
 from kcciol.meta.outer import meta_gradient
 from kcciol.meta.whole import whole_gradient
 from kcciol.nets.classification import Classification
+from kcciol.random import torch_seeded
 
 
 def make_inner(config: Config, problem: Classification, alpha: float, mean: Mean = ALONE.mean) -> Inner:
@@ -45,7 +48,7 @@ class MetaStep:
         problem: Classification,
         base: ClassSet,
         config: Config,
-        phase: PhaseConfig,
+        phase: ClassifierPhaseConfig,
         number: int,
         Theta: Tensor,
         mask: Tensor | None = None,
@@ -68,6 +71,9 @@ class MetaStep:
         self.images = torch.zeros(BLOCK, self.count * (self.k + self.s), dtype=torch.int64, device=device)
         self.classes = torch.zeros(BLOCK, c.count * c.classes, dtype=torch.int64, device=device)
         self.reset = reset.KINDS[config.meta.reset](config, problem, number, Theta)
+        shape = StepShape(self.k, self.s, c.count, self.own)
+        self.movements = Movements(phase, config.seed, number, base.image_shape, shape, device)
+        self.dropout = Dropout(phase.dropout, config.seed, number, problem.encoder.features, shape, device)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)  # steps done in this phase
         self.slot = torch.zeros(1, dtype=torch.int64, device=device)  # of those, in this block
         self.metrics = torch.zeros(BLOCK, 3, device=device)  # l_meta, l_constraint, its share
@@ -76,7 +82,7 @@ class MetaStep:
     @property
     def state(self) -> list[Tensor]:
         """What a step changes, but for the counters."""
-        return [self.Theta, self.adam.m, self.adam.v, self.metrics]
+        return [self.Theta, self.adam.m, self.adam.v, self.metrics, *self.problem.buffers.values()]
 
     @property
     def counters(self) -> list[Tensor]:
@@ -94,6 +100,7 @@ class MetaStep:
         self.images.copy_(torch.cat(own, 1))
         self.classes.copy_(table.classes)
         self.reset.load_block(block)
+        self.movements.load_block(block)
         self.slot.fill_(slot)
         self.step.fill_(block * BLOCK + slot)
 
@@ -103,15 +110,28 @@ class MetaStep:
         n = self.count * self.k
         labels = images.div(self.samples, rounding_mode="floor")
         y = TrajectoryLabels(labels[:n].view(self.count, self.k), labels[n:].view(self.count, self.s))
-        rows = self.rows.index_select(0, images)
+        rows = self.movements(self.rows.index_select(0, images), self.slot)
         if self.config.meta.adapts == "net":
             alpha, order = self.phase.alpha, self.config.meta.order
             result = whole_gradient(self.problem, self.Theta, rows, y, alpha, order, self.precision, self.mean)
         else:
             mask, lam = self.mask, self.phase.lam
-            result = meta_gradient(self.problem, self.Theta, rows, y, self.inner, mask, lam, self.precision, self.mean)
+            kept = self.dropout(self.step)
+            if self.problem.by_hand:
+                result = meta_gradient(
+                    self.problem, self.Theta, rows, y, self.inner, mask, lam, self.precision, self.mean, kept
+                )
+            else:
+                with torch_seeded(self.config.seed, self.number, int(self.step), self.own.start):  # a module may draw
+                    result = autograd_meta_gradient(
+                        self.problem, self.inner, self.Theta, rows, y, mask, lam, kept, self.precision, self.mean
+                    )
+                for buffer in self.problem.buffers.values():
+                    if buffer.is_floating_point():  # of the images of this rank
+                        buffer.copy_(self.mean(buffer))
         scale = self.scales.index_select(0, self.step)[0]
-        optim.update_(self.Theta, result.gradient, self.adam, scale, self.phase.gamma, self.config.meta.clamp)
+        shrink = self.phase.beta * self.phase.decay
+        optim.update_(self.Theta, result.gradient, self.adam, scale, self.phase.gamma, self.config.meta.clamp, shrink)
         zero = result.loss.new_zeros(())
         values = [result.loss, zero if result.constraint is None else result.constraint]
         values.append(zero if result.share is None else result.share)

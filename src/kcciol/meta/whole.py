@@ -77,14 +77,14 @@ def _gate(problem: Classification, frozen: Weights, x: Tensor) -> Tensor | None:
         return None
     theta = {n.removeprefix("theta."): p for n, p in frozen.items()}
     modulator = {n.removeprefix(MODULATOR): p for n, p in theta.items() if n.startswith(MODULATOR)}
-    m = _features(modulator, x, problem.encoder.strides)
+    m = _features(modulator, x, problem.convolutions.strides)
     return torch.sigmoid(F.linear(m, theta["gate.weight"], theta["gate.bias"]))
 
 
 def _loss(problem: Classification, parameters: Weights, x: Tensor, y: Tensor, gate: Tensor | None) -> Tensor:
     theta = {n.removeprefix("theta."): p for n, p in parameters.items() if n.startswith("theta.")}
     W = {n.removeprefix("W."): p for n, p in parameters.items() if n.startswith("W.")}
-    z = _features(theta, x, problem.encoder.strides)
+    z = _features(theta, x, problem.convolutions.strides)
     return F.cross_entropy(problem.head.logits(W, z if gate is None else z * gate), y)
 
 

@@ -1,4 +1,4 @@
-"""Image classification: theta is a convolutional encoder, W the classifier on its features, the loss cross-entropy."""
+"""Image classification: theta is an encoder, W the classifier on its features, the loss cross-entropy."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from kcciol.config import NetConfig
 from kcciol.errors import UserError
 from kcciol.nets.encoder import ConvEncoder
 from kcciol.nets.gated import GatedEncoder
 from kcciol.nets.layout import Layout
+from kcciol.nets.module import ModuleEncoder
 from kcciol.random import seeded
 
 
@@ -49,18 +50,44 @@ class Classifier:
 class Classification:
     """The network for a set of base classes, and where its parameters lie in the vector Theta."""
 
-    def __init__(self, net: NetConfig, image_shape: tuple[int, int, int], base_classes: int) -> None:
+    encoder: ConvEncoder | GatedEncoder | ModuleEncoder
+
+    def __init__(
+        self, net: NetConfig, image_shape: tuple[int, int, int], base_classes: int, module: nn.Module | None = None
+    ) -> None:
+        """module: a network of one's own as an object, which then is theta; else the config says what theta is."""
         outputs = net.outputs or base_classes
         if outputs < base_classes:
             raise UserError(
                 f"net.outputs is {outputs}, but there are {base_classes} base classes: raise it, or set it to 0."
             )
-        self.encoder = GatedEncoder(net, image_shape) if net.gate else ConvEncoder(net, image_shape)
+        if net.module or module is not None:
+            self.encoder = ModuleEncoder(net.module, image_shape, module)
+        else:
+            self.encoder = GatedEncoder(net, image_shape) if net.gate else ConvEncoder(net, image_shape)
         self.head = Classifier(self.encoder.features, outputs, net.hidden)
         theta = {f"theta.{name}": shape for name, shape in self.encoder.shapes.items()}
         W = {f"W.{name}": shape for name, shape in self.head.shapes.items()}
         self.layout = Layout(theta | W)
         self.theta_length = self.layout.offsets[next(iter(W))]
+
+    @property
+    def convolutions(self) -> ConvEncoder | GatedEncoder:
+        """The encoder, where it is the paper's, whose derivatives are written out."""
+        assert not isinstance(self.encoder, ModuleEncoder)
+        return self.encoder
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether the encoder's derivatives are written out; else autograd takes them."""
+        return not isinstance(self.encoder, ModuleEncoder)
+
+    @property
+    def buffers(self) -> dict[str, Tensor]:
+        """What a module keeps besides its parameters, such as running means; training changes them in place."""
+        if not isinstance(self.encoder, ModuleEncoder):
+            return {}
+        return {f"buffer.{name}": tensor for name, tensor in self.encoder.buffers.items()}
 
     def init(self, seed: int) -> Tensor:
         """Algorithm 1, line 1: a random Theta."""
@@ -76,6 +103,10 @@ class Classification:
         """theta's tensors in a vector that begins like Theta (it may end where W begins)."""
         views = Layout({n: s for n, s in self.layout.shapes.items() if n.startswith("theta.")})
         return views.views(vector, "theta.")
+
+    def tensors(self, Theta: Tensor) -> dict[str, Tensor]:
+        """All that a file keeps of the network."""
+        return self.layout.views(Theta) | self.buffers
 
     def W(self, Theta: Tensor) -> dict[str, Tensor]:
         """W's tensors."""

@@ -134,6 +134,15 @@ class ConvEncoder:
         height, width = self.sides[layer]
         return flat.view(-1, height, width, self.channels).permute(0, 3, 1, 2)
 
+    def apply(self, theta: Theta, rows: Tensor, precision: torch.dtype, training: bool = False) -> Tensor:
+        """Features (n, d), without a tape; autograd can go through it."""
+        return self.forward({name: t.to(precision) for name, t in theta.items()}, self.patches(rows, precision))[0]
+
+    @property
+    def about(self) -> list[object]:
+        """What decides the features beside theta."""
+        return ["bytes to 0..1, convolutions", self.strides, self.image_shape]
+
     # --- h and its derivatives --------------------------------------------------------------------------------------
 
     def forward(self, theta: Theta, patches: Tensor) -> tuple[Tensor, Tape]:

@@ -48,7 +48,7 @@ class GatedEncoder:
         self.modulator = ConvEncoder(replace(net, channels=net.gate), image_shape)
         self.image_shape, self.strides, self.channels = image_shape, net.strides, net.channels
         self.features = self.prediction.features
-        self.rows = self.prediction.rows
+        self.rows, self.about = self.prediction.rows, self.prediction.about
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -71,6 +71,10 @@ class GatedEncoder:
 
     def patches(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         return self.prediction.patches(rows, dtype)
+
+    def apply(self, theta: Theta, rows: Tensor, precision: torch.dtype, training: bool = False) -> Tensor:
+        """As `ConvEncoder.apply`."""
+        return self.forward({name: t.to(precision) for name, t in theta.items()}, self.patches(rows, precision))[0]
 
     def forward(self, theta: Theta, patches: Tensor) -> tuple[Tensor, GatedTape]:
         """Features (n, d), and the tape."""

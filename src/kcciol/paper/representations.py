@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from kcciol.config import Config
 from kcciol.engine.stop import Stopped
 from kcciol.errors import Busy, UserError
 from kcciol.evaluation.results import RESULT, with_record
@@ -23,7 +24,7 @@ from kcciol.paper.experiment import CellFile, Scope, Share
 from kcciol.paper.progress import is_full, reason, say
 from kcciol.paper.study import Cell, Study, Subject, Workspace, is_trained, trained_seconds, what_matters
 from kcciol.paper.tables import Result
-from kcciol.serialization import to_dict
+from kcciol.serialization import from_dict, to_dict
 
 HELPERS = 4  # processes that make the cells of one column's larger tables together
 
@@ -160,8 +161,9 @@ def read(path: Path, subject_of: Callable[[], Subject], cell: Cell, key: dict[st
     wanted = json.loads(json.dumps(cell.spec(subject)))
     result = read_cell(path, "cell_seconds", "trained_seconds", rows=rows_of(wanted))
     try:
-        same = result["spec"] == wanted and what_matters(result["config"]) == what_matters(to_dict(subject.config))
-    except (KeyError, AttributeError):  # no config of a representation
+        old = to_dict(from_dict(Config, result["config"]))  # settings that it does not name are at their defaults
+        same = result["spec"] == wanted and what_matters(old) == what_matters(to_dict(subject.config))
+    except (UserError, KeyError):  # no config of a representation
         same = False
     require_key(path, result, key)
     if not same:

@@ -19,7 +19,7 @@ from kcciol.nets.pixels import to_unit
 
 def network(problem: Classification, theta: Mapping[str, Tensor], W: Mapping[str, Tensor], x: Tensor) -> Tensor:
     """Logits of images x (n, c, h, w), scaled to 0..1."""
-    for layer, stride in enumerate(problem.encoder.strides, 1):
+    for layer, stride in enumerate(problem.convolutions.strides, 1):
         x = F.relu(F.conv2d(x, theta[f"conv{layer}.weight"], theta[f"conv{layer}.bias"], stride=stride))
     return problem.head.logits(W, x.permute(0, 2, 3, 1).flatten(1))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kcciol.config import Config, PhaseConfig, preset
+from kcciol.config import ClassifierPhaseConfig, Config, preset
 from kcciol.data import DATASETS
 from kcciol.data.classset import ClassSet
 from kcciol.data.glyphs import glyphs
@@ -113,7 +113,7 @@ class _EndlessStep(MetaStep):
 
 
 def step_of(config: Config, base: ClassSet, number: int, device: torch.device) -> MetaStep:
-    phase: PhaseConfig = dataclasses.replace(config.phases[number - 1], steps=10**5)
+    phase: ClassifierPhaseConfig = dataclasses.replace(config.phases[number - 1], steps=10**5)
     problem = Classification(config.net, base.image_shape, len(base))
     Theta = problem.init(config.seed).to(device)
     mask = get_mask(problem.layout, Theta, config.mask) if phase.lam else None
@@ -126,7 +126,7 @@ def flop(config: Config, step: MetaStep, number: int) -> float:
     """Floating-point operations of the encoder in one step; the rest is below one hundredth of them."""
     t = config.trajectory.count
     forward, both = t * (step.k + step.s), t * step.s if config.meta.order == "first" else t * (step.k + step.s)
-    return 2.0 * sum(step.problem.encoder.macs()) * (forward + (_PASSES[number] - 1) * both)
+    return 2.0 * sum(step.problem.convolutions.macs()) * (forward + (_PASSES[number] - 1) * both)
 
 
 def _naive(config: Config, base: ClassSet, device: torch.device, steps: int) -> float:

@@ -32,6 +32,7 @@ class MemberConfig:
         require_range(self, "", 0, FASTEST, "clamp", "clip")
         require_phases(self.phases)
         require(not self.engine.tensorboard, "engine.tensorboard", True, "false: these runs keep metrics.jsonl only")
+        require(not self.engine.keep, "engine.keep", True, "false: these runs keep the ends of phases only")
 
     @property
     def phases(self) -> tuple[PhaseConfig, PhaseConfig, PhaseConfig]:

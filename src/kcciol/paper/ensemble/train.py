@@ -196,7 +196,7 @@ class EnsemblePhase:
 
 def masks(net: MemberNet, Theta: Tensor, members: Sequence[MemberConfig]) -> Tensor:
     """Algorithm 3 for each member."""
-    return torch.stack([get_mask(net.layout, one, m.mask) for one, m in zip(Theta, members, strict=True)])
+    return torch.stack([get_mask(net.layout, one, m.mask, m.seed) for one, m in zip(Theta, members, strict=True)])
 
 
 def check_alike(kind: Kind, members: Sequence[MemberConfig]) -> None:
