@@ -28,6 +28,7 @@ def test_links_lead_somewhere() -> None:
     for name in (
         "README.md",
         "docs/adding.md",
+        "docs/encoders.md",
         "docs/protocol.md",
         "docs/architecture.md",
         "docs/methods.md",

@@ -655,8 +655,8 @@ def test_one_that_is_full_learns_more_of_the_classes_it_knows(monkeypatch: pytes
 
 
 def test_a_path_is_no_encoder(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"the name of a file: open it with kcciol\.load"):
+    with pytest.raises(UserError, match=r"the name of a file: open it with kcciol\.open_encoder"):
         OnlineLearner("ncm", encoder="runs/mine/phase3.safetensors")
     OnlineLearner("ncm", 2).learn_one([0.0, 1.0], "a").save(tmp_path / "a.safetensors")
-    with pytest.raises(UserError, match=r"the name of a file: open it with kcciol\.load"):
+    with pytest.raises(UserError, match=r"the name of a file: open it with kcciol\.open_encoder"):
         OnlineLearner.load(tmp_path / "a.safetensors", encoder="runs/mine/phase3.safetensors")

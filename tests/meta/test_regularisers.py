@@ -253,7 +253,7 @@ def test_a_graph_does_what_eager_steps_do(tiny: Config, tiny_data: Splits, numbe
         for graph in (False, True):
             step = step_of(regularised(tiny), tiny_data, number, "cuda")
             run = capture(step) if graph else step
-            for _ in range(20):
+            for _ in range(step.phase.steps):
                 run()
             found.append(step.Theta.cpu())
     assert torch.equal(*found)

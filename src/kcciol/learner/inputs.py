@@ -154,7 +154,9 @@ def identity_of(encoder: Encoder | str | None, width: int) -> str | None:
 def require_no_file(encoder: object) -> None:
     """A text is taken for what identifies an encoder."""
     if isinstance(encoder, str) and encoder.endswith(".safetensors"):
-        raise UserError(f"encoder is {quoted(encoder)}, the name of a file: open it with kcciol.load, and give that.")
+        raise UserError(
+            f"encoder is {quoted(encoder)}, the name of a file: open it with kcciol.open_encoder, and give that."
+        )
 
 
 def _made_by(encoder: Encoder) -> int:

@@ -147,6 +147,7 @@ def setting_of(
     steps: Steps,
     every: int,
     strengths: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    channels: int,
 ) -> Setting:
     """A small version of a preset: fewer channels and steps, and less to train on. every: steps between the points at
     which training may stop early."""
@@ -167,7 +168,7 @@ def setting_of(
     config = replace(
         start,
         data=replace(start.data, **data),
-        net=replace(start.net, channels=64, strides=(2, 1, 2, 1)),
+        net=replace(start.net, channels=channels, strides=(2, 1, 2, 1)),
         engine=replace(start.engine, precision="float32", checkpoint_every=every, log_every=every),
         evaluation=evaluation,
         **phases,  # type: ignore[arg-type]
@@ -191,6 +192,7 @@ OMNIGLOT = setting_of(  # 200 of its base classes: with all 863 so short a train
     (4000, 2000, 2000),
     1000,
     {**USUAL, "augment": CHARACTERS},
+    channels=32,
 )
 CIFAR100 = setting_of(  # 50 base classes, a quarter of their images
     preset("cifar100"),
@@ -199,5 +201,6 @@ CIFAR100 = setting_of(  # 50 base classes, a quarter of their images
     (3000, 1500, 1500),
     500,
     {**USUAL, "augment": PHOTOS},
+    channels=64,
 )
 SETTINGS = {setting.name: setting for setting in (OMNIGLOT, CIFAR100)}
