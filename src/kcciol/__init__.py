@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kcciol.evaluation import evaluate
     from kcciol.learner import OnlineLearner
     from kcciol.meta.phases import train
+    from kcciol.recipes.config import recipe
+    from kcciol.recipes.train import train_encoder
 
 __all__ = [
     "OnlineLearner",
@@ -31,7 +33,9 @@ __all__ = [
     "load_data",
     "open_encoder",
     "preset",
+    "recipe",
     "train",
+    "train_encoder",
 ]
 
 _HOMES = {
@@ -40,6 +44,8 @@ _HOMES = {
     "evaluate": ("kcciol.evaluation", "evaluate"),
     "train": ("kcciol.meta.phases", "train"),
     "load": ("kcciol.encoders.run", "load"),
+    "recipe": ("kcciol.recipes.config", "recipe"),
+    "train_encoder": ("kcciol.recipes.train", "train_encoder"),
     "open_encoder": ("kcciol.encoders", "open_encoder"),
     "OnlineLearner": ("kcciol.learner", "OnlineLearner"),
     "UserError": ("kcciol.errors", "UserError"),

@@ -372,6 +372,10 @@ def classification(values: Mapping[str, Any], name: str) -> Config:
     """A config from its values; those of another problem have another shape (see `kcciol.paper.presets`)."""
     if "problem" in values:
         raise UserError(f"{name} is of the problem {values['problem']!r}: only those of classification go here.")
+    if "recipe" in values:
+        raise UserError(
+            f"{name} is a recipe of an encoder, which is trained in one phase: only three-phase ones go here."
+        )
     return from_dict(Config, values)
 
 

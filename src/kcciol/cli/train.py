@@ -12,6 +12,7 @@ from typing import Annotated
 from tyro.conf import arg
 
 from kcciol import config as configs
+from kcciol.cli.recipe import train_recipe
 from kcciol.cli.sine_gan import RunOptions, members_in, train_members
 from kcciol.cli.terminal import out, parse, print_presets, word_after
 from kcciol.config import Config
@@ -19,7 +20,8 @@ from kcciol.engine.stop import Stopped, with_resume_hint
 from kcciol.errors import UserError
 from kcciol.meta import methods as representations
 from kcciol.paper.presets import member
-from kcciol.serialization import read_toml
+from kcciol.recipes.config import Recipe, recipe_in
+from kcciol.serialization import from_dict, read_toml
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ def train(words: Sequence[str]) -> int:
     folder = Path(words[0])
     if (members := members_in(folder)) is not None:
         return train_members(words, members)
+    if (recipe := recipe_in(folder)) is not None:
+        return train_recipe(words, recipe, folder)
     if any((folder / name).is_file() for name in ("config.toml", "checkpoint.safetensors")):
         from kcciol.engine.run_folder import RunFolder
 
@@ -65,6 +69,8 @@ def train(words: Sequence[str]) -> int:
         values = read_toml(folder) if file else configs.preset_values(words[0])
         if "problem" in values:
             return train_members(words, [member(values)])
+        if "recipe" in values:
+            return train_recipe(words, from_dict(Recipe, values))
         name = folder.stem if file else words[0]
         start = TrainOptions(name, config=configs.classification(values, name))
     method = word_after("--representation", words)

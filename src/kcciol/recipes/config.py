@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
-from kcciol.config import FASTEST, MOST, DataConfig, EngineConfig, require, require_range
+from kcciol.config import FASTEST, MOST, DataConfig, EngineConfig, preset_values, require, require_range
+from kcciol.errors import UserError
 from kcciol.nets.residual import ResidualConfig
+from kcciol.serialization import from_dict, read_toml
 
 
 @dataclass(frozen=True)
 class ViewConfig:
-    """How an image is changed each time that it is seen."""
+    """How an image is changed each time that it is seen; and how the ink of a character is brought to a field before."""
 
     kind: Literal["ink", "colour"] = "ink"
-    """ink: characters, drawn anew from their ink. colour: small photographs, cut and coloured anew."""
+    """ink: characters, drawn anew from their ink. colour: small photographs, moved and coloured anew."""
     turns: int = 4
     """Classes made of one by turning it: 1, 2 (by 180 degrees) or 4 (by 90)."""
     mirrored: bool = False
-    """The mirror image of a class is another class."""
+    """The mirror image of a class is another class, and so is each of its turns."""
     angle: float = 15.0
     """Turned by up to so many degrees either way."""
     zoom: float = 0.2
@@ -34,21 +37,26 @@ class ViewConfig:
     flips: bool = False
     """Mirrored or not, at random; the class is the same."""
     crop: int = 0
-    """Moved by up to so many whole pixels."""
+    """Moved by up to so many whole pixels, which blurs nothing where the image is not turned or zoomed."""
     light: float = 0.4
     """colour: brightness, contrast and saturation changed by up to this share."""
     erase: float = 0.0
     """colour: the share of images in which a rectangle is blotted out."""
     whole: bool = False
-    """ink: the canvas as it is, in place of the ink that is found on it."""
+    """ink: not cut out, but the whole canvas as it is, dark on light. The encoder does the same."""
     evened: float = 1.0
-    """ink: how far strokes are brought to one width before all else: 0 not at all, 1 fully."""
+    """ink: how far strokes are brought to one width before all else, 0 not at all, 1 fully. The encoder does the same."""
 
     def __post_init__(self) -> None:
         require(self.turns in (1, 2, 4), "view.turns", self.turns, "1, 2 or 4")
         require_range(self, "view", 0, 180, "angle")
         require_range(self, "view", 0, 1, "zoom", "shear", "shift", "bend", "light", "erase", "evened")
-        require_range(self, "view", 0, 16, "stroke", "crop")
+        require_range(self, "view", 0, 16, "stroke")
+        require_range(self, "view", 0, 1024, "crop")
+        require(not (self.flips and self.mirrored), "view.flips", self.flips, "false with view.mirrored")
+        for name in ("erase",) if self.kind == "ink" else ("bend", "stroke", "whole"):
+            value = getattr(self, name)
+            require(not value, f"view.{name}", value, f"{type(value)()!r} with view.kind = {self.kind!r}")
 
     @property
     def classes(self) -> int:
@@ -58,12 +66,12 @@ class ViewConfig:
 
 @dataclass(frozen=True)
 class LossConfig:
-    """Which classes the features are told apart by: all at once, by their angle with a vector for each."""
+    """A classifier over all classes: the softmax of the cosines of an image's features with a vector for each class."""
 
     scale: float = 20.0
-    """What cosines are multiplied by before the softmax; 0: a linear classifier in place of cosines."""
+    """What the cosines are multiplied by; 0: a linear classifier, without cosines."""
     margin: float = 0.2
-    """What is taken off the cosine with the right class."""
+    """What is taken off the cosine with the right class, so that it must be the largest by so much."""
     smoothing: float = 0.0
     """Share of the target that is spread over all classes."""
     turned: float = 0.0
@@ -72,18 +80,20 @@ class LossConfig:
     def __post_init__(self) -> None:
         require_range(self, "loss", 0, FASTEST, "scale", "turned")
         require_range(self, "loss", 0, 1, "margin", "smoothing")
+        require(not self.margin or self.scale > 0, "loss.margin", self.margin, "0 with loss.scale = 0")
 
 
 @dataclass(frozen=True)
 class RateConfig:
-    """Steps, and how far each goes. The rate rises over the first twentieth, then falls to nothing as a cosine does."""
+    """Steps, and how far each goes. The rate rises over the first twentieth of them, and falls to nothing as a cosine."""
 
     steps: int = 20000
     batch: int = 256
     """Images in a step."""
     optimizer: Literal["adam", "sgd"] = "adam"
+    """adam: as torch's AdamW; sgd: as torch's SGD with Nesterov's momentum of 0.9."""
     rate: float = 2e-3
-    """The highest."""
+    """The highest, at the end of the first twentieth of the steps."""
     decay: float = 0.05
     """Weight decay of everything but biases and norms: with Adam decoupled, with SGD part of the gradient."""
     average: float = 0.999
@@ -93,6 +103,7 @@ class RateConfig:
         require_range(self, "rate", 1, 10**8, "steps")
         require_range(self, "rate", 2, 2**16, "batch")
         require_range(self, "rate", 0, FASTEST, "rate", "decay")
+        require(self.rate * self.decay <= 1, "rate.decay", self.decay, "at most 1 / rate.rate")
         require(0 <= self.average < 1, "rate.average", self.average, "0 or more, and less than 1")
 
 
@@ -101,26 +112,26 @@ class OutputConfig:
     """What is done to the network's output: whitened with the covariance within base classes."""
 
     shrinkage: float = 0.1
-    """Share of that covariance that is replaced by its mean variance in all directions; 1: no whitening."""
+    """Share of that covariance that is replaced by one that is the same in all directions; 1: no whitening."""
     views: int = 1
-    """Each base image is seen so many times, changed as in training, when the covariance is taken; 0: as it is."""
+    """For the covariance each base image is seen so many times, changed as in training; 0: once, as it is."""
 
     def __post_init__(self) -> None:
-        require_range(self, "output", 0, 1, "shrinkage")
+        require_range(self, "output", 1e-4, 1, "shrinkage")  # with none, few images would end hours in an error
         require_range(self, "output", 0, 1000, "views")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an encoder is trained."""
+    """How an encoder is trained: the plain way, as one classifier over all base classes."""
 
     recipe: str = "characters"
-    """What it is for: `characters` or `small-images`; a recipe's file says it, so that it is known as one."""
+    """What it is called; a file of settings that has this key is a recipe."""
     seed: int = 0
     """A run is a function of its recipe and this number."""
     data: DataConfig = field(default_factory=lambda: DataConfig(size=105, base_classes=0, train_samples=0))
     extra: int = 0
-    """Further base classes that kcciol draws itself (`glyphs`)."""
+    """ink: so many further base classes, characters that kcciol draws itself (the data set `glyphs`)."""
     net: ResidualConfig = field(default_factory=ResidualConfig)
     view: ViewConfig = field(default_factory=ViewConfig)
     loss: LossConfig = field(default_factory=LossConfig)
@@ -133,5 +144,29 @@ class Recipe:
         require_range(self, "", 0, MOST, "extra")
         ok = not self.loss.turned or self.view.turns == 1
         require(ok, "loss.turned", self.loss.turned, "0 unless view.turns is 1")
-        grey = self.net.channels == 1
-        require(grey == (self.view.kind == "ink"), "net.channels", self.net.channels, "1 for ink, 3 for colour")
+        ok = self.net.copies == 1 or bool(self.loss.scale)
+        require(ok, "net.copies", self.net.copies, "1 unless loss.scale is above 0")
+        ink, net, kind = self.view.kind == "ink", self.net, f"with view.kind = {self.view.kind!r}"
+        require(net.channels == (1 if ink else 3), "net.channels", net.channels, f"{1 if ink else 3} {kind}")
+        require(ink or net.size == self.data.size, "net.size", net.size, f"data.size, {self.data.size}, {kind}")
+        require(ink or not self.extra, "extra", self.extra, f"0 {kind}")
+
+
+def recipe(name: str) -> Recipe:
+    """A recipe by its name.
+
+    >>> recipe("characters").data.name
+    'omniglot'
+    """
+    values = preset_values(name)
+    if "recipe" not in values:
+        raise UserError(f"The preset {name} is no recipe of an encoder: kcciol.preset({name!r}) reads it.")
+    return from_dict(Recipe, values)
+
+
+def recipe_in(folder: Path) -> Recipe | None:
+    """The recipe that a run folder was made by; none where it is of another kind."""
+    path = folder / "config.toml"
+    if not path.is_file() or "recipe" not in (values := read_toml(path)):
+        return None
+    return from_dict(Recipe, values)

@@ -28,7 +28,7 @@ class ClassVectors(nn.Module):
 
     def __init__(self, recipe: Recipe, classes: int) -> None:
         super().__init__()
-        self.config, self.classes = recipe.loss, classes
+        self.config, self.classes, self.copies = recipe.loss, classes, recipe.net.copies
         drawn = torch.randn(classes, recipe.net.width, generator=seeded(recipe.seed + 1))
         self.weight = nn.Parameter(drawn / math.sqrt(recipe.net.width))
         self.turn = nn.Linear(recipe.net.width, 4) if recipe.loss.turned else nn.Identity()
@@ -40,9 +40,10 @@ class ClassVectors(nn.Module):
         c = self.config
         if not c.scale:
             return F.cross_entropy(F.linear(z, self.weight), y, label_smoothing=c.smoothing)
-        cosines = F.linear(F.normalize(z), F.normalize(self.weight))
-        logits = c.scale * (cosines - c.margin * F.one_hot(y, self.classes))
-        return F.cross_entropy(logits, y, label_smoothing=c.smoothing)
+        copies = self.copies  # each is told by its own features alone
+        rows, vectors = (F.normalize(x.view(len(x), copies, -1), dim=-1).transpose(0, 1) for x in (z, self.weight))
+        logits = c.scale * (rows @ vectors.mT - c.margin * F.one_hot(y, self.classes))  # (copies, n, classes)
+        return F.cross_entropy(logits.flatten(0, 1), y.repeat(copies), label_smoothing=c.smoothing)
 
 
 class RecipeNet(nn.Module):

@@ -30,10 +30,10 @@ from kcciol.errors import UserError, require_kind
 from kcciol.files import path_of, write_text
 from kcciol.files.tensors import Format, Tensors, read_tensors, write_tensors
 from kcciol.random import keyed
-from kcciol.recipes.config import Recipe
+from kcciol.recipes.config import Recipe, recipe_in
 from kcciol.recipes.step import RecipeStep
 from kcciol.recipes.views import KINDS, Views, views_of
-from kcciol.serialization import from_dict, read_toml, to_dict, to_toml
+from kcciol.serialization import to_dict, to_toml
 
 FORMAT = Format("recipe", ())
 LOOKS = 512  # images that go through the network at once when its output is fitted
@@ -62,7 +62,7 @@ class RecipeFolder(RunFolder):
         return self.encoder
 
 
-def train_recipe(
+def train_encoder(
     recipe: Recipe, base: ClassSet, out: Path | str, resume: bool = False, quiet: bool = False
 ) -> RecipeFolder:
     """Train on the base classes and leave everything in the folder `out`; resume continues the run in it."""
@@ -99,14 +99,6 @@ def _require_new(folder: RecipeFolder) -> None:
             f"There is a run in {folder.path} already: continue it (--resume, in Python resume=True), or choose "
             "another folder."
         )
-
-
-def recipe_in(folder: Path) -> Recipe | None:
-    """The recipe that a run folder was made by; none where it is of another kind."""
-    path = folder / "config.toml"
-    if not path.is_file() or "recipe" not in (values := read_toml(path)):
-        return None
-    return from_dict(Recipe, values)
 
 
 def _reopen(folder: RecipeFolder, recipe: Recipe, base: ClassSet) -> RecipeState:
