@@ -37,7 +37,7 @@ def off_centre(image: Pixels) -> Pixels:
     rows, columns = np.flatnonzero((image < 128).any(1)), np.flatnonzero((image < 128).any(0))
     canvas = np.full_like(image, 255)
     part = image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    canvas[-part.shape[0] - 1 : -1, -part.shape[1] - 1 : -1] = part
+    canvas[-part.shape[0] :, -part.shape[1] :] = part
     return canvas
 
 

@@ -29,6 +29,7 @@ def test_links_lead_somewhere() -> None:
         "README.md",
         "docs/adding.md",
         "docs/encoders.md",
+        "docs/training-encoders.md",
         "docs/protocol.md",
         "docs/architecture.md",
         "docs/methods.md",

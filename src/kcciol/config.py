@@ -156,8 +156,10 @@ class MaskConfig:
     """Share of the parameters that are important."""
     scope: Literal["global", "tensor"] = "global"
     """One threshold for all parameters together, or one for each tensor."""
-    which: Literal["top", "random", "bottom"] = "top"
-    """The largest, as in the paper; as many drawn at random; or the smallest: to see whether it matters which."""
+    which: Literal["top", "random", "bottom", "fisher"] = "top"
+    """The largest, as in the paper; as many at random; the smallest; images only: of the largest squared gradient."""
+    soft: bool = False
+    """From 1 for the most important down to 0, by rank, in place of 1 for a share of them and 0 for the others."""
 
     def __post_init__(self) -> None:
         require_range(self, "mask", 0, 1, "delta")
@@ -202,7 +204,7 @@ class EngineConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes the GPU when there is one."""
     precision: Literal["float32", "tf32", "bf16"] = "float32"
-    """On a GPU: float32; tf32: operands of products are rounded; bf16: the encoder's activations are bfloat16."""
+    """tf32, GPU: operands of products are rounded. bf16, GPU, with recipes CPU too: activations are bfloat16."""
     graph: bool = True
     """On a GPU, run each step as one CUDA graph."""
     checkpoint_every: int = 1000
@@ -359,11 +361,15 @@ class Config:
         return sum(p.steps for p in self.phases)
 
 
+class OtherKind(UserError):
+    """A config of another kind than is asked for; nothing is wrong with it."""
+
+
 def read(path: Path, whole: bool = False) -> Config:
     """A config from a TOML file. whole: it is of a run, which leaves out no section."""
     values = read_toml(path)
     sections = [f.name for f in fields(Config) if f.name not in values and f.default_factory is not MISSING]
-    if whole and sections:
+    if whole and sections and "recipe" not in values:
         raise UserError(f"The config file {path} has no section [{sections[0]}], so it is not as the run wrote it.")
     return classification(values, str(path))
 
@@ -371,10 +377,11 @@ def read(path: Path, whole: bool = False) -> Config:
 def classification(values: Mapping[str, Any], name: str) -> Config:
     """A config from its values; those of another problem have another shape (see `kcciol.paper.presets`)."""
     if "problem" in values:
-        raise UserError(f"{name} is of the problem {values['problem']!r}: only those of classification go here.")
+        raise OtherKind(f"{name} is of the problem {values['problem']!r}: only those of classification go here.")
     if "recipe" in values:
-        raise UserError(
-            f"{name} is a recipe of an encoder, which is trained in one phase: only three-phase ones go here."
+        raise OtherKind(
+            f"{name} is the recipe of an encoder, and no config of three phases: `kcciol train` takes it, in Python "
+            "kcciol.recipe and kcciol.train_encoder."
         )
     return from_dict(Config, values)
 

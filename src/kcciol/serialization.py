@@ -24,7 +24,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 
     >>> from kcciol.config import MaskConfig
     >>> to_dict(MaskConfig(delta=0.25))
-    {'delta': 0.25, 'scope': 'global', 'which': 'top'}
+    {'delta': 0.25, 'scope': 'global', 'which': 'top', 'soft': False}
     """
     return cast("dict[str, Any]", json.loads(json.dumps(dataclasses.asdict(config))))
 
@@ -38,7 +38,7 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     >>> from_dict(MaskConfig, {"detla": 1}, "mask")
     Traceback (most recent call last):
         ...
-    kcciol.errors.UserError: mask.detla is not a setting; mask has: delta, scope, which.
+    kcciol.errors.UserError: mask.detla is not a setting; mask has: delta, scope, which, soft.
     """
     if not isinstance(values, Mapping):
         raise UserError(f"{where or 'a config'} is {quoted(values)}, but must be a table of settings.")

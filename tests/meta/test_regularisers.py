@@ -24,13 +24,16 @@ from kcciol.engine import checkpoint
 from kcciol.engine.device import precision
 from kcciol.engine.graph import capture
 from kcciol.engine.loop import BLOCK
+from kcciol.engine.ranks import ALONE
+from kcciol.engine.run_folder import RunFolder
 from kcciol.errors import UserError
 from kcciol.meta.augment import Dropout, Movements, StepShape, movements
 from kcciol.meta.autograd import autograd_meta_gradient
+from kcciol.meta.importance import STEPS, mean_squares
 from kcciol.meta.lowrank import LinearLowRank
 from kcciol.meta.mask import get_mask
 from kcciol.meta.outer import meta_gradient
-from kcciol.meta.phases import train
+from kcciol.meta.phases import ClassificationPhase, train
 from kcciol.meta.step import MetaStep
 from kcciol.nets.classification import Classification
 from kcciol.nets.layout import Layout
@@ -72,6 +75,66 @@ def test_a_random_mask_is_of_its_seed_and_of_nothing_else(scope: Any) -> None:
     assert torch.equal(mask, get_mask(LAYOUT, torch.zeros(LAYOUT.length), config, 3))
     assert not torch.equal(mask, get_mask(LAYOUT, parameters(), config, 4))
     assert int(mask.sum()) == round(0.25 * 106) if scope == "global" else 7 + 2 + 18
+
+
+@pytest.mark.parametrize("scope", ["global", "tensor"])
+def test_a_soft_mask_falls_with_the_rank(scope: Any) -> None:
+    Theta = parameters()
+    hard, soft = (get_mask(LAYOUT, Theta, MaskConfig(0.5, scope, soft=soft)) for soft in (False, True))
+    for name, marks in LAYOUT.views(soft).items():
+        order = LAYOUT.views(Theta)[name].abs().flatten().argsort(descending=True)
+        assert bool((marks.flatten()[order].diff() < 0).all())
+        assert torch.equal(marks > 0.5, LAYOUT.views(hard)[name] == 1)
+        if scope == "tensor":
+            assert (float(marks.max()), float(marks.min())) == (1, 0)
+
+
+def test_the_fisher_mask_is_of_squared_gradients(tiny: Config, tiny_data: Splits) -> None:
+    base = tiny_data.base.first_samples(tiny.data.train_samples)
+    problem = Classification(tiny.net, base.image_shape, len(base))
+    Theta = problem.init(0)
+    before, phase = Theta.clone(), tiny.phase3
+    found = mean_squares(problem, base, tiny, 3, Theta, ALONE)
+    step = MetaStep(problem, base, tiny, dataclasses.replace(phase, steps=STEPS, lam=0.0, beta=0.0), 3, Theta.clone())
+    step.load_block(0, 0)
+    wanted = torch.zeros_like(Theta)
+    for _ in range(STEPS):
+        step.Theta.copy_(Theta)
+        step.adam.m.zero_()
+        step()
+        wanted += (step.adam.m / (1 - optim.BETA1)).square() / STEPS  # m is the gradient's share
+    assert torch.equal(Theta, before)
+    ratio = (found / ((1 - optim.BETA2) * STEPS * wanted))[wanted > 0]
+    assert 0.9 < float(ratio.min()) < float(ratio.max()) <= 1.001  # later steps count a little more
+    mask = get_mask(problem.layout, Theta, MaskConfig(which="fisher"), squares=lambda: found)
+    assert float(found[mask == 1].min()) >= float(found[(mask == 0)].max())
+
+
+def test_the_fisher_mask_is_for_encoders_of_images() -> None:
+    with pytest.raises(UserError, match=r"mask\.which is 'fisher', but that is for encoders of images only"):
+        get_mask(LAYOUT, parameters(), MaskConfig(which="fisher"))
+
+
+def test_a_run_with_a_fisher_mask_that_is_cut_goes_on_to_the_same_end(
+    tiny: Config, tiny_data: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = dataclasses.replace(tiny, mask=MaskConfig(which="fisher", soft=True))
+    whole = train(config, tiny_data.base, tmp_path / "whole", quiet=True)
+    part = RunFolder(tmp_path / "part")
+    save = ClassificationPhase.save
+
+    def cut(self: ClassificationPhase, done: int) -> None:
+        save(self, done)
+        if (self.number, done) == (3, 3):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ClassificationPhase, "save", cut)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tiny_data.base, part.path, quiet=True)
+    monkeypatch.undo()
+    train(config, tiny_data.base, part.path, resume=True, quiet=True)
+    ends = [checkpoint.load(folder.phase(3)).tensors for folder in (whole, part)]
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 
 # --- weight decay -----------------------------------------------------------------------------------------------------

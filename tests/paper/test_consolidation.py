@@ -30,8 +30,8 @@ from kcciol.paper.consolidation.plan import (
     Setting,
     config_of,
 )
-from kcciol.paper.consolidation.results import RESULTS, cell_of, gathered, write_results
-from kcciol.paper.consolidation.runner import NAME, Wanted, make
+from kcciol.paper.consolidation.results import NAME, RESULTS, cell_of, gathered, write_results
+from kcciol.paper.consolidation.runner import Wanted, make
 from kcciol.paper.consolidation.sets import load_sets, pack, trimmed
 from kcciol.serialization import to_dict
 
@@ -114,7 +114,7 @@ def whole(small: Setting, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole")
     for reset in small.resets:
         Family(small, reset, 0, out, "cpu").make()
-    write_results([Family(small, reset, 0, out) for reset in small.resets], out / NAME)
+    write_results(out)
     return out
 
 
@@ -182,7 +182,7 @@ def test_a_family_that_is_cut_goes_on_to_the_same_end(
     for family in ours:
         family.make()
         assert family.complete
-    write_results(ours, tmp_path / NAME)
+    write_results(tmp_path)
     assert without_records(tmp_path / NAME) == without_records(whole / NAME)
 
 

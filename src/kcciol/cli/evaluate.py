@@ -17,6 +17,7 @@ from kcciol.cli.sine_gan import end_of_phase, evaluate_members, members_in
 from kcciol.cli.terminal import out, parse, say, word_after
 from kcciol.config import EvaluationConfig
 from kcciol.errors import UserError
+from kcciol.recipes.config import recipe_in
 from kcciol.serialization import to_dict
 
 
@@ -61,6 +62,11 @@ def evaluate(words: Sequence[str]) -> int:
         raise UserError("The run comes first: kcciol evaluate RUN [options].")
     if (members := members_in(Path(words[0]))) is not None:
         return evaluate_members(words, members)
+    if recipe_in(Path(words[0])) is not None:
+        raise UserError(
+            f"{words[0]} is the run of an encoder's recipe, which this does not measure: "
+            f"kcciol.open_encoder({str(Path(words[0]) / 'encoder.safetensors')!r}) opens what it has learned."
+        )
     start = EvaluateOptions(Path(words[0]))
     from kcciol.engine import checkpoint
     from kcciol.engine.run_folder import with_recovery_hint

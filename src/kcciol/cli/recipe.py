@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from tyro.conf import arg
 from kcciol.cli.sine_gan import RunOptions
 from kcciol.cli.terminal import out, parse
 from kcciol.engine.stop import with_resume_hint
+from kcciol.errors import UserError
 from kcciol.recipes.config import Recipe
 
 
@@ -29,15 +31,20 @@ class RecipeOptions(RunOptions):
 def train_recipe(words: Sequence[str], recipe: Recipe, place: Path | None = None) -> int:
     """Train what a recipe says, or go on in the folder `place`."""
     start = RecipeOptions(words[0], place or RunOptions.out, config=recipe)
-    options = parse(RecipeOptions, f"train {words[0]}", words, start)
+    from kcciol.data import DATASETS, load
+
+    options = parse(RecipeOptions, f"train {words[0]}", words, start, f"Data sets: {', '.join(DATASETS)}.")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("An encoder trains in one process: call kcciol without torchrun.")
     path = options.out
+    if path == Path() and not options.resume:
+        raise UserError("--out is empty, or this folder itself: name a folder for the run.")
     if path == RunOptions.out:
         path = Path("runs") / f"{Path(words[0]).stem}-seed{options.config.seed}"
     from kcciol.recipes import train
-    from kcciol.recipes.data import load_data
 
     with with_resume_hint(f"`kcciol train {shlex.quote(str(path))} --resume` continues."):
-        base = load_data(options.config).base
+        base = load(options.config.data).base
         folder = train.train_encoder(options.config, base, path, options.resume, options.quiet)
     out.print(f"The encoder is {folder.encoder}; kcciol.open_encoder({str(folder.encoder)!r}) makes features with it.")
     return 0

@@ -15,7 +15,18 @@ from kcciol.errors import UserError, require_kind
 from kcciol.files.regular import sentence
 from kcciol.plugins import Registry
 
-__all__ = ["DATASETS", "ClassSet", "DataSet", "Download", "Splits", "contact_sheet", "get", "load", "locate"]
+__all__ = [
+    "DATASETS",
+    "ClassSet",
+    "DataSet",
+    "Download",
+    "Splits",
+    "contact_sheet",
+    "get",
+    "load",
+    "locate",
+    "require_outside",
+]
 
 DATASETS: Registry[DataSet] = Registry(
     "kcciol.data",
@@ -60,6 +71,14 @@ def locate(config: DataConfig) -> DataConfig:
     """The config with its root resolved: by default KCCIOL_DATA, else ./data; ~ is the home folder."""
     root = config.root or os.environ.get("KCCIOL_DATA") or "data"
     return dataclasses.replace(config, root=str(Path(root).expanduser()))
+
+
+def require_outside(out: Path, config: DataConfig) -> None:
+    """Refuse a run folder that lies among the classes of its own data."""
+    root = Path(locate(config).root).resolve()
+    known = config.name in DATASETS  # classes of one's own may be called anything
+    if known and DATASETS.find(config.name).owns_root and root in (out.resolve(), *out.resolve().parents):
+        raise UserError(f"The run folder {out} lies in the data root {root}: choose a folder outside of it.")
 
 
 def _first(classset: ClassSet, count: int, split: str) -> ClassSet:

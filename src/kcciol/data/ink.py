@@ -6,7 +6,6 @@ a field the character is drawn at any size, turned, sheared and with thicker or 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,13 +20,12 @@ GRID = 64  # places of a field in height and in width
 BOX = 52  # of those, what the longer side of the ink is brought to
 REACH = 8  # distances are known up to so many places
 STROKE = 3.0  # the width that strokes are brought to, in places
-_STEPS = 127 / REACH  # of a byte in one place
+_STEPS = 127 / REACH  # of a byte in one place: a field fits into bytes
 
 _LEAST_CONTRAST = 24  # grey levels between ink and paper
 _LARGEST = 512  # a picture is not looked at more closely than in so many pixels
 _TINY = 10  # pixels of the longer side of the ink
-_BLURRED = 0.55  # share of the ink's edge that is neither ink nor paper
-_MOST_INK = 0.5  # share of the picture
+_SOFT, _BLURRED = 3, 0.05  # pixels from paper to ink, and the share of the ink's longer side that these are
 
 Grey = NDArray[np.uint8]
 
@@ -42,7 +40,7 @@ class FoundInk:
     pixels: int
     """The longer side of the ink, in pixels of the picture; 0 where there is none."""
     blur: float
-    """Which share of the ink's pixels are between ink and paper."""
+    """The share of the longer side that it takes from paper to ink; 0 where that is as few pixels as can be."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -72,35 +70,50 @@ def find_ink(picture: NDArray[np.uint8]) -> FoundInk:
     reduction = 1.0
     if max(pixels.shape) > _LARGEST:
         pixels, reduction = _reduced(pixels)
+    ink, paper, full = _divided(pixels)
+    if not ink.any():
+        return FoundInk(np.zeros((1, 1), np.float32), False, 0, 0.0)
+    darkness = _darkness(pixels[_box(ink, 1)], paper, full)
+    side, soft = max(ink[_box(ink)].shape), _edge(darkness)
+    return FoundInk(darkness, full > paper, round(side * reduction), soft / side if soft > _SOFT else 0.0)
+
+
+def _edge(darkness: NDArray[np.float32]) -> float:
+    """How many pixels it takes from paper to ink, on average; 0 where that is not seen."""
+    between = (darkness > 0.2) & (darkness < 0.8)
+    if min(darkness.shape) < 2 or not between.any():
+        return 0.0
+    down, across = np.gradient(darkness)
+    return float(1 / max(1e-3, np.hypot(down, across)[between].mean()))
+
+
+def _divided(pixels: Grey) -> tuple[NDArray[np.bool_], float, float]:
+    """Which pixels are ink, none where all are nearly alike; and the mean grey of paper and of ink."""
     threshold, low, high = _two_levels(pixels)
     dark = pixels <= threshold
     border = np.concatenate([dark[0], dark[-1], dark[:, 0], dark[:, -1]])
-    light_on_dark = bool(border.mean() > 0.5)
-    ink = ~dark if light_on_dark else dark
-    if high - low < _LEAST_CONTRAST or not ink.any():
-        return FoundInk(np.zeros((1, 1), np.float32), False, 0, 0.0)
+    ink, paper, full = (~dark, low, high) if border.mean() > 0.5 else (dark, high, low)
+    return ink & (high - low >= _LEAST_CONTRAST), paper, full
+
+
+def _darkness(pixels: Grey, paper: float, full: float) -> NDArray[np.float32]:
+    """Greys as numbers from 0, paper, to 1, ink."""
+    found: NDArray[np.float32] = ((pixels.astype(np.float32) - paper) / (full - paper)).clip(0, 1)
+    return found
+
+
+def _box(ink: NDArray[np.bool_], margin: int = 0) -> tuple[slice, slice]:
+    """The rows and columns that hold ink, and as many beside them as the margin has."""
     rows, columns = np.flatnonzero(ink.any(1)), np.flatnonzero(ink.any(0))
-    top, bottom = max(rows[0] - 1, 0), rows[-1] + 2
-    left, right = max(columns[0] - 1, 0), columns[-1] + 2
-    part = pixels[top:bottom, left:right].astype(np.float32)
-    paper, full = (low, high) if light_on_dark else (high, low)
-    darkness = ((part - paper) / (full - paper)).clip(0, 1)
-    between = ((darkness > 0.2) & (darkness < 0.8)).sum() / max(1, int((darkness >= 0.2).sum()))
-    side = max(rows[-1] - rows[0], columns[-1] - columns[0]) + 1
-    return FoundInk(darkness, light_on_dark, round(side * reduction), float(between))
+    down, across = (slice(max(at[0] - margin, 0), at[-1] + margin + 1) for at in (rows, columns))
+    return down, across
 
 
 def _reduced(pixels: Grey) -> tuple[Grey, float]:
     """A large picture at fewer pixels; first the paper around the ink is cut away, so that thin strokes stay."""
-    threshold, low, high = _two_levels(pixels)
-    dark = pixels <= threshold
-    border = np.concatenate([dark[0], dark[-1], dark[:, 0], dark[:, -1]])
-    ink = ~dark if border.mean() > 0.5 else dark
-    if high - low >= _LEAST_CONTRAST and ink.any():
-        rows, columns = np.flatnonzero(ink.any(1)), np.flatnonzero(ink.any(0))
-        margin = 2 + max(rows[-1] - rows[0], columns[-1] - columns[0]) // 16
-        top, left = max(rows[0] - margin, 0), max(columns[0] - margin, 0)
-        pixels = pixels[top : rows[-1] + margin + 1, left : columns[-1] + margin + 1]
+    ink, _, _ = _divided(pixels)
+    if ink.any():
+        pixels = pixels[_box(ink, 2 + (max(ink[_box(ink)].shape) - 1) // 16)]
     reduction = max(pixels.shape) / _LARGEST
     if reduction <= 1:
         return pixels, 1.0
@@ -122,6 +135,14 @@ def _two_levels(pixels: Grey) -> tuple[int, float, float]:
     if not between[threshold]:
         return 255, float(pixels.mean()), float(pixels.mean())
     return threshold, float(low[threshold]), float(high[threshold])
+
+
+def coarse(picture: NDArray[np.uint8], side: int = 28) -> NDArray[np.uint8]:
+    """A picture as it is on a canvas whose longer side has so few pixels."""
+    image = Image.fromarray(picture)
+    scale = side / max(image.size)
+    width, height = (max(1, round(length * scale)) for length in image.size)
+    return np.asarray(image.resize((width, height), Image.Resampling.BOX))
 
 
 # --- fields -----------------------------------------------------------------------------------------------------------
@@ -147,13 +168,12 @@ def fields(pictures: Sequence[NDArray[np.uint8]], whole: bool = False, evened: f
     """
     grids = []
     for picture in pictures:
-        darkness = (1 - grey(picture) / 255).astype(np.float32) if whole else find_ink(picture).darkness
+        darkness = _darkness(grey(picture), 255, 0) if whole else find_ink(picture).darkness
         grids.append(placed(darkness, whole))
     if not grids:
         return torch.zeros(0, GRID, GRID, dtype=torch.uint8)
-    darkness_ = torch.from_numpy(np.stack(grids))
-    found = signed_distance(darkness_)
-    width = stroke_width(darkness_)
+    ink = torch.from_numpy(np.stack(grids))
+    found, width = signed_distance(ink), stroke_width(ink)
     found = found + (width - width * (STROKE / width) ** evened)[:, None, None] / 2
     return (found.clamp(-REACH, REACH) * _STEPS + 128).round().to(torch.uint8)
 
@@ -224,6 +244,3 @@ def _spacing(grid: Tensor) -> Tensor:
     area = across.norm(dim=-1).mean(1) * down.norm(dim=-1).mean(1)
     found: Tensor = area.sqrt()[:, None, None, None] / (grid.shape[1] - 1)
     return found
-
-
-assert math.isclose(_STEPS * REACH, 127)  # a field fits into bytes

@@ -107,10 +107,12 @@ def _found(source: str | Path) -> tuple[str, str]:
         return name, rest
     path = path_of(source)
     if path.is_dir():
+        if (whole := path / "encoder.safetensors").is_file():  # of a recipe
+            return "file", str(whole)
         phases = [file for number in (3, 2, 1) if (file := path / f"phase{number}.safetensors").is_file()]
         if not phases:
             raise UserError(
-                f"The folder {path} holds no representation of any phase: train it to the end of one first."
+                f"The folder {path} holds no representation of any phase, and no encoder: train it to the end first."
             )
         return "run", str(phases[0])
     if not path.exists():

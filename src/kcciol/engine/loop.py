@@ -1,7 +1,8 @@
 """The training loop, whole: phases and their steps, with metrics, checkpoints, signals and divergence.
 
-What is trained is one network that classifies (`kcciol.meta.phases`) or an ensemble of small ones
-(`kcciol.paper.ensemble.train`): a `Training` makes a `Phase`, and that a `PhaseStep`.
+What is trained is one network that classifies (`kcciol.meta.phases`), an ensemble of small ones
+(`kcciol.paper.ensemble.train`) or an encoder (`kcciol.recipes.train`): a `Training` makes a `Phase`, and that a
+`PhaseStep`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 from kcciol.config import EngineConfig
 from kcciol.engine.device import precision
 from kcciol.engine.graph import Step, capture
-from kcciol.engine.progress import TrainingBar
+from kcciol.engine.progress import TrainingBar, names_of
 from kcciol.engine.ranks import ALONE, Ranks
 from kcciol.engine.run_folder import RunFolder
 from kcciol.engine.stop import Stopped, StopRequest, watch_signals
@@ -60,7 +61,7 @@ class Phase(Protocol):
 
 
 class Training(Protocol):
-    """Three phases, and the folder that they are kept in."""
+    """Three phases, or one, and the folder that they are kept in."""
 
     @property
     def folder(self) -> RunFolder: ...
@@ -92,7 +93,8 @@ def run_phases(
             if number < at[0] or not steps:
                 continue
             if done < steps:
-                run_phase(training.phase(number, done > 0), done, engine, bar, stop, ranks)
+                phase, name = training.phase(number, done > 0), names_of(training.steps)[number - 1]
+                run_phase(phase, name, done, engine, bar, stop, ranks)
             elif not training.folder.phase(number).exists():  # it was cut between its last step and this file
                 training.save_phase(number)
         if asked := ranks.maximum(stop.signal_number or 0):  # it came after the last step
@@ -108,8 +110,10 @@ def _bar(steps: tuple[int, ...], quiet: bool) -> TrainingBar:
     return TerminalBar(steps)
 
 
-def run_phase(phase: Phase, done: int, engine: EngineConfig, bar: TrainingBar, stop: StopRequest, ranks: Ranks) -> None:
-    """Algorithm 2, over and over, from step `done` to the end of the phase or to a signal."""
+def run_phase(
+    phase: Phase, name: str, done: int, engine: EngineConfig, bar: TrainingBar, stop: StopRequest, ranks: Ranks
+) -> None:
+    """Algorithm 2, or the step of a recipe, over and over, from step `done` to the end of the phase or to a signal."""
     step, window = phase.step, phase.window
     on_gpu = step.metrics.is_cuda
     step.load_block(done // BLOCK, done % BLOCK)
@@ -136,4 +140,4 @@ def run_phase(phase: Phase, done: int, engine: EngineConfig, bar: TrainingBar, s
         if saves:
             phase.save(done)
         if asked:
-            raise Stopped(asked, f"Stopped in phase {phase.number} after step {done}, and saved there.")
+            raise Stopped(asked, f"Stopped in {name} after step {done}, and saved there.")

@@ -5,6 +5,15 @@ from __future__ import annotations
 from types import TracebackType
 
 
+def names_of(steps: tuple[int, ...]) -> list[str]:
+    """What phases of so many steps are called; the only one needs no number.
+
+    >>> names_of((5, 0, 3)), names_of((5,))
+    (['phase 1', 'phase 2', 'phase 3'], ['training'])
+    """
+    return ["training"] if len(steps) == 1 else [f"phase {number}" for number in range(1, len(steps) + 1)]
+
+
 class TrainingBar:
     """Shows nothing: of a quiet run."""
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from kcciol.config import Config, read
+from kcciol.config import Config, OtherKind, read
 from kcciol.engine.checkpoint import Checkpoint, Unusable, load
 from kcciol.engine.record import record
 from kcciol.errors import Busy, UserError
@@ -41,6 +41,7 @@ from kcciol.serialization import to_dict, to_toml
 
 LONGEST_PATH = 2**16  # bytes
 RESUMED, IMAGES = "resumed", "images"
+OWN_SETTINGS = "resume with the same settings (kcciol train FOLDER --resume takes the run's own)"
 
 
 class RunFolder:
@@ -67,7 +68,7 @@ class RunFolder:
             yield
             return
         text = to_toml(config)
-        with self.begun(self._require_new):
+        with self.begun(self.require_new):
             with writable(self.path):
                 RECORD.write(self.record, record() | {IMAGES: images, RESUMED: []})
                 start.save(self.checkpoint)
@@ -89,7 +90,8 @@ class RunFolder:
             check()  # again: another process may have begun one meanwhile
             yield
 
-    def _require_new(self) -> None:
+    def require_new(self) -> None:
+        """Refuse to begin a run where there is one."""
         if self.config.exists():
             raise UserError(
                 f"There is a run in {self.path} already: continue it (--resume, in Python resume=True), or "
@@ -112,12 +114,11 @@ class RunFolder:
         if path is None and not self.config.exists():
             raise UserError(f"There is no run in {self.path} to resume: leave --resume out to start one.")
         if self.config.exists():
-            own = "resume with the same settings (kcciol train FOLDER --resume takes the run's own)"
-            self._compare(self.own_config(), config, f"The run in {self.path} was started", own)
+            require_same(self.own_config(), config, f"The run in {self.path} was started", OWN_SETTINGS)
         ends = [number for number in (3, 2, 1) if self.phase(number).exists() and self.phase(number) != path]
         with with_recovery_hint(f"training goes on from the end of phase {ends[0]}" if ends else ""):
             at = load(path or self.checkpoint)
-        self._compare(at.config, config, f"The checkpoint {path} was made", "put that of this run in its place")
+        require_same(at.config, config, f"The checkpoint {path} was made", "put that of this run in its place")
         for number in ends:
             again = (number, config.phases[number - 1].steps) == (at.phase, at.step)
             if number <= at.phase:
@@ -147,21 +148,6 @@ class RunFolder:
             with with_recovery_hint("it is made again from what was saved last", UserError):
                 return read(self.config, whole=True)
         return load(self.saved() or self.checkpoint).config
-
-    @staticmethod
-    def _compare(old_config: Config, new_config: Config, what: str, remedy: str) -> None:
-        old, new = to_dict(old_config), to_dict(new_config)
-        for values in (old, new):
-            del values["engine"], values["evaluation"], values["data"]["root"]
-            values[""] = {name: values.pop(name) for name in ("seed", "representation")}
-        for section in old:
-            for key in old[section]:
-                if old[section][key] != new[section][key]:
-                    name = f"{section}.{key}".removeprefix(".")
-                    raise UserError(
-                        f"{what} with {name} = {old[section][key]}, now it is {new[section][key]}: {remedy}, or choose "
-                        "another folder."
-                    )
 
     def remember_root(self, root: Path) -> None:
         """Keep where the data lie, so that they are found from any folder; in no file that is given to others."""
@@ -248,6 +234,27 @@ def _with_resumes(old: Table) -> Table:
 RECORD = Document("record", (_with_resumes,))
 
 
+def require_same(old_config: object, new_config: object, what: str, remedy: str) -> None:
+    """Refuse to go on with other settings; where the data lie and what computes may change."""
+    old, new = _decisive(old_config), _decisive(new_config)
+    for name in old:
+        if old[name] != new[name]:
+            raise UserError(
+                f"{what} with {name} = {old[name]}, now it is {new[name]}: {remedy}, or choose another folder."
+            )
+
+
+def _decisive(config: object) -> Table:
+    """The settings that decide what is computed, by their names."""
+    values = to_dict(config)
+    for name in ("engine", "evaluation"):
+        values.pop(name, None)
+    del values["data"]["root"]
+    sections = {name: section for name, section in values.items() if isinstance(section, dict)}
+    found = {f"{name}.{key}": value for name, section in sections.items() for key, value in section.items()}
+    return found | {name: value for name, value in values.items() if name not in sections}
+
+
 class Stands(Protocol):
     """Where a run stands."""
 
@@ -270,6 +277,8 @@ def with_recovery_hint(then: str, kind: type[UserError] = Unusable) -> Iterator[
     """Add to an error of this kind, on a damaged file, what happens when it is moved away (nothing: it is no help)."""
     try:
         yield
+    except OtherKind:
+        raise
     except kind as error:
         more = f" (Or move it away and resume, kcciol train FOLDER --resume: {then}.)" if then else ""
         raise Unusable(f"{error}{more}") from None

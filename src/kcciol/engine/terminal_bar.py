@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from kcciol.engine.progress import TrainingBar
+from kcciol.engine.progress import TrainingBar, names_of
 
 
 class _Speed(ProgressColumn):
@@ -23,7 +23,7 @@ class TerminalBar(TrainingBar):
 
     def __init__(self, steps: tuple[int, ...]) -> None:
         self._console = Console(stderr=True)
-        self._steps = steps
+        self._steps, self._names = steps, names_of(steps)
         self._plain = not sys.stderr.isatty()
         columns = (
             TextColumn("{task.description}"),
@@ -35,7 +35,7 @@ class TerminalBar(TrainingBar):
         )
         self._progress = Progress(*columns, console=self._console, disable=self._plain, speed_estimate_period=10)
         self._tasks = {
-            number: self._progress.add_task(f"phase {number}", total=total, loss="-", start=False)
+            number: self._progress.add_task(self._names[number - 1], total=total, loss="-", start=False)
             for number, total in enumerate(steps, 1)
             if total
         }
@@ -58,4 +58,4 @@ class TerminalBar(TrainingBar):
         self._progress.update(self._tasks[phase], completed=done, loss=f"{loss:.3f}")
         if self._plain and done == self._steps[phase - 1]:
             with contextlib.suppress(OSError):  # nobody reads any more: no reason to stop training
-                self._console.print(f"phase {phase}: {done} steps, loss {loss:.3f}", highlight=False)
+                self._console.print(f"{self._names[phase - 1]}: {done} steps, loss {loss:.3f}", highlight=False)

@@ -26,6 +26,11 @@ from kcciol.files import MOST_VALUES, opened, parse_json, replacing, shortened, 
 
 LARGEST_HEADER = 2**25  # of a file of tensors
 MOST_TENSORS = 2**12
+OPENED_BY = {  # kinds of files that users open, for who takes one for another
+    "checkpoint": "kcciol.load",
+    "encoder": "kcciol.open_encoder",
+    "learner": "kcciol.OnlineLearner.load",
+}
 TYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool}
 
 Header = dict[str, Any]
@@ -114,7 +119,8 @@ def read_tensors(path: Path, form: Format) -> tuple[Header, Tensors]:
             kind, version, header = _identified(header, form) or (None, None, {})
             if kind != form.kind:  # whatever it is, no more of it is read
                 but = "" if kind is None else f", but a saved {shortened(kind)}"
-                raise form.error(f"The file {path} is not a saved {form.kind}{but}.")
+                how = f": {OPENED_BY[kind]} opens it" if isinstance(kind, str) and kind in OPENED_BY else ""
+                raise form.error(f"The file {path} is not a saved {form.kind}{but}{how}.")
             file.seek(0)
             tensors: Tensors = deserialize(file.read(size))
     except (SafetensorError, ValueError, TypeError, LookupError, RuntimeError, AttributeError) as error:

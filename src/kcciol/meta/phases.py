@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from kcciol.config import GIVEN, Config, DataConfig
-from kcciol.data import DATASETS, locate
+from kcciol.config import GIVEN, Config, MaskConfig
+from kcciol.data import locate, require_outside
 from kcciol.data.classset import ClassSet
 from kcciol.engine import checkpoint
 from kcciol.engine.checkpoint import Checkpoint
@@ -20,6 +21,7 @@ from kcciol.engine.ranks import ALONE, Ranks
 from kcciol.engine.run_folder import RunFolder, event_writer
 from kcciol.errors import UserError, require_kind
 from kcciol.files import path_of
+from kcciol.meta.importance import mean_squares
 from kcciol.meta.mask import get_mask
 from kcciol.meta.methods import representation
 from kcciol.meta.start import FirstW, first_W_
@@ -147,7 +149,7 @@ def _begin(
         if at.step and folder.checkpoint.exists():  # else it goes on from the end of a phase
             at.require_state(problem.layout, bool(config.phases[at.phase - 1].lam), folder.checkpoint)
         return at, at.vector(problem.layout, folder.checkpoint, problem.buffers), device
-    _require_outside(folder.path, config.data)
+    require_outside(folder.path, config.data)
     Theta, first = problem.init(config.seed), 1  # Algorithm 1, line 1
     if start is not None:
         before = checkpoint.load(start)
@@ -167,14 +169,6 @@ def _begin(
     return at, Theta, device
 
 
-def _require_outside(out: Path, data: DataConfig) -> None:
-    """A run must not lie among the classes of its own data."""
-    root = Path(locate(data).root).resolve()
-    known = data.name in DATASETS  # classes of one's own may be called anything
-    if known and DATASETS.find(data.name).owns_root and root in (out.resolve(), *out.resolve().parents):
-        raise UserError(f"The run folder {out} lies in the data root {root}: choose a folder outside of it.")
-
-
 class ClassificationPhase:
     """One phase of one network: a `Phase` of the loop."""
 
@@ -184,7 +178,11 @@ class ClassificationPhase:
         self.run, self.number, self.window = run, number, list[Tensor]()
         config, layout, settings = run.config, run.problem.layout, run.config.phases[number - 1]
         self.steps = settings.steps
-        mask = get_mask(layout, run.Theta, config.mask, config.seed) if settings.lam else None  # Algorithm 1, line 5
+        mask = None
+        if settings.lam:  # Algorithm 1, line 5
+            squares = functools.partial(mean_squares, run.problem, run.base, config, number, run.Theta, run.ranks)
+            which = MaskConfig() if resumed else config.mask  # what is resumed has its own, read below
+            mask = get_mask(layout, run.Theta, which, config.seed, squares)
         self.step = MetaStep(run.problem, run.base, config, settings, number, run.Theta, mask, run.ranks)
         adam = self.step.adam
         self.state = {"adam.m": adam.m, "adam.v": adam.v} | ({} if mask is None else {"mask": mask})

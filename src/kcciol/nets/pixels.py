@@ -15,6 +15,14 @@ def to_unit(images: Tensor, dtype: torch.dtype) -> Tensor:
     return images.to(dtype).div_(255) if images.dtype == torch.uint8 else images
 
 
+MIDDLE, SCALE = 127.5, 64.0  # of bytes
+
+
+def to_normal(images: Tensor) -> Tensor:
+    """Bytes, or numbers between them, as float32 around 0: less MIDDLE, divided by SCALE."""
+    return (images.float() - MIDDLE) / SCALE
+
+
 def to_signed(images: Tensor) -> Tensor:
     """Bytes as float32 from -1 to 1, the range of tanh."""
     return images.float() / 127.5 - 1

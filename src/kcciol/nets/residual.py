@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -32,8 +32,6 @@ class ResidualConfig:
     """Features of an image; 0: the mean over places of the last block, as wide as that is."""
     places: int = 4
     """The linear map sees the last block's output brought to places x places; 1 is the mean over all."""
-    copies: int = 1
-    """So many such networks side by side, each trained by itself; an image has the features of all of them."""
 
     def __post_init__(self) -> None:
         require(self.channels in (1, 3), "net.channels", self.channels, "1 or 3")
@@ -49,12 +47,12 @@ class ResidualConfig:
         require(all(1 <= w <= 2**12 for w in self.widths), "net.widths", self.widths, "numbers between 1 and 4,096")
         require(all(s in (1, 2) for s in self.strides), "net.strides", self.strides, "a list of 1s and 2s")
         require_range(self, "net", 0, 2**14, "features")
-        require_range(self, "net", 1, 16, "places", "copies")
+        require_range(self, "net", 1, 16, "places")
 
     @property
     def width(self) -> int:
         """How many features an image has."""
-        return self.copies * (self.features or self.widths[-1])
+        return self.features or self.widths[-1]
 
 
 class ResidualBlock(nn.Module):
@@ -94,8 +92,6 @@ class Residual(nn.Module):
             self.linear.append(nn.Linear(inputs * config.places**2, config.features, bias=False))
             self.last.append(nn.BatchNorm1d(config.features))
         self._draw(seeded(seed))
-        one = replace(config, copies=1)
-        self.others = nn.ModuleList(Residual(one, seed + (number << 32)) for number in range(1, config.copies))
 
     @torch.no_grad()
     def _draw(self, generator: torch.Generator) -> None:
@@ -108,9 +104,6 @@ class Residual(nn.Module):
                 module.norm2.weight.zero_()
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self._one(x), *(other(x) for other in self.others)], 1)
-
-    def _one(self, x: Tensor) -> Tensor:
         x = self.blocks(F.relu(self.norm(self.conv(x))))
         places = self.config.places if self.config.features else 1
         if x.shape[-1] != places:

@@ -14,7 +14,7 @@ from kcciol.serialization import from_dict, read_toml
 
 @dataclass(frozen=True)
 class ViewConfig:
-    """How an image is changed each time that it is seen; and how the ink of a character is brought to a field before."""
+    """How an image is changed each time that it is seen."""
 
     kind: Literal["ink", "colour"] = "ink"
     """ink: characters, drawn anew from their ink. colour: small photographs, moved and coloured anew."""
@@ -34,6 +34,8 @@ class ViewConfig:
     """ink: bent, each of 4 x 4 points moved by about this share of the side."""
     stroke: float = 0.0
     """ink: strokes made wider or narrower by about so many of the field's 64 places."""
+    coarse: float = 0.0
+    """ink: the share of images seen as on a canvas of 28 pixels, so that small pictures are known too."""
     flips: bool = False
     """Mirrored or not, at random; the class is the same."""
     crop: int = 0
@@ -43,18 +45,18 @@ class ViewConfig:
     erase: float = 0.0
     """colour: the share of images in which a rectangle is blotted out."""
     whole: bool = False
-    """ink: not cut out, but the whole canvas as it is, dark on light. The encoder does the same."""
+    """ink: not cut out, but the whole canvas as it is, dark on light. So does the encoder."""
     evened: float = 1.0
-    """ink: how far strokes are brought to one width before all else, 0 not at all, 1 fully. The encoder does the same."""
+    """ink: how far strokes are brought to one width before all else, 0 not at all, 1 fully. So does the encoder."""
 
     def __post_init__(self) -> None:
         require(self.turns in (1, 2, 4), "view.turns", self.turns, "1, 2 or 4")
         require_range(self, "view", 0, 180, "angle")
-        require_range(self, "view", 0, 1, "zoom", "shear", "shift", "bend", "light", "erase", "evened")
+        require_range(self, "view", 0, 1, "zoom", "shear", "shift", "bend", "coarse", "light", "erase", "evened")
         require_range(self, "view", 0, 16, "stroke")
         require_range(self, "view", 0, 1024, "crop")
         require(not (self.flips and self.mirrored), "view.flips", self.flips, "false with view.mirrored")
-        for name in ("erase",) if self.kind == "ink" else ("bend", "stroke", "whole"):
+        for name in ("erase",) if self.kind == "ink" else ("bend", "stroke", "coarse", "whole"):
             value = getattr(self, name)
             require(not value, f"view.{name}", value, f"{type(value)()!r} with view.kind = {self.kind!r}")
 
@@ -85,7 +87,7 @@ class LossConfig:
 
 @dataclass(frozen=True)
 class RateConfig:
-    """Steps, and how far each goes. The rate rises over the first twentieth of them, and falls to nothing as a cosine."""
+    """Steps, and how far each goes. The rate rises over the first twentieth, and falls to nothing as a cosine."""
 
     steps: int = 20000
     batch: int = 256
@@ -144,8 +146,6 @@ class Recipe:
         require_range(self, "", 0, MOST, "extra")
         ok = not self.loss.turned or self.view.turns == 1
         require(ok, "loss.turned", self.loss.turned, "0 unless view.turns is 1")
-        ok = self.net.copies == 1 or bool(self.loss.scale)
-        require(ok, "net.copies", self.net.copies, "1 unless loss.scale is above 0")
         ink, net, kind = self.view.kind == "ink", self.net, f"with view.kind = {self.view.kind!r}"
         require(net.channels == (1 if ink else 3), "net.channels", net.channels, f"{1 if ink else 3} {kind}")
         require(ink or net.size == self.data.size, "net.size", net.size, f"data.size, {self.data.size}, {kind}")
@@ -165,8 +165,10 @@ def recipe(name: str) -> Recipe:
 
 
 def recipe_in(folder: Path) -> Recipe | None:
-    """The recipe that a run folder was made by; none where it is of another kind."""
+    """The recipe that a run folder was made by; none where its config is of another kind, missing or damaged."""
     path = folder / "config.toml"
-    if not path.is_file() or "recipe" not in (values := read_toml(path)):
+    try:
+        values = read_toml(path) if path.is_file() else {}
+    except UserError:  # whoever needs it says what is wrong with it, and what is to be done
         return None
-    return from_dict(Recipe, values)
+    return from_dict(Recipe, values) if "recipe" in values else None

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 
 from kcciol.config import DataConfig
 from kcciol.data import load
-from kcciol.data.classset import ClassSet, Splits
+from kcciol.data.classset import ClassSet
 from kcciol.errors import UserError
 from kcciol.recipes.config import Recipe
 
 
-def load_data(recipe: Recipe) -> Splits:
-    """What the recipe names; `recipe.extra` characters that kcciol draws itself are base classes too."""
-    found = load(recipe.data)
-    base = found.base.first_samples(recipe.data.train_samples) if recipe.data.train_samples else found.base
-    if recipe.extra:
-        base = joined(base, drawn(recipe))
-    return dataclasses.replace(found, base=base)
+def classes_of(recipe: Recipe, base: ClassSet) -> ClassSet:
+    """What a recipe trains on: so many images of each base class as it says, and the characters that kcciol draws."""
+    size = recipe.net.size
+    if recipe.view.kind == "colour" and base.image_shape[1:] != (size, size):
+        raise UserError(
+            f"The images are {base.image_shape} (channels, height, width), but net.size is {size}: load them by "
+            "kcciol.load_data(recipe.data), or set both sizes to theirs."
+        )
+    if recipe.data.train_samples:
+        base = base.first_samples(recipe.data.train_samples)
+    return joined(base, drawn(recipe)) if recipe.extra else base
 
 
 def drawn(recipe: Recipe) -> ClassSet:
@@ -31,7 +33,10 @@ def drawn(recipe: Recipe) -> ClassSet:
 def joined(first: ClassSet, second: ClassSet) -> ClassSet:
     """The classes of both."""
     if first.image_shape != second.image_shape:
-        raise UserError(f"Images {first.image_shape} and {second.image_shape} cannot be trained on together.")
+        raise UserError(
+            f"The images are {first.image_shape} (channels, height, width), but those that kcciol draws "
+            f"{second.image_shape}, so they cannot be trained on together: set extra to 0."
+        )
     samples = max(first.images.shape[1], second.images.shape[1])
     parts = []
     for one in (first, second):

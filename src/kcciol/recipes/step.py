@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kcciol import optim
+from kcciol.engine.graph import TRIALS
 from kcciol.engine.loop import BLOCK
 from kcciol.nets.residual import Residual
 from kcciol.random import keyed, keyed_uniform, seeded
@@ -28,7 +29,7 @@ class ClassVectors(nn.Module):
 
     def __init__(self, recipe: Recipe, classes: int) -> None:
         super().__init__()
-        self.config, self.classes, self.copies = recipe.loss, classes, recipe.net.copies
+        self.config, self.classes = recipe.loss, classes
         drawn = torch.randn(classes, recipe.net.width, generator=seeded(recipe.seed + 1))
         self.weight = nn.Parameter(drawn / math.sqrt(recipe.net.width))
         self.turn = nn.Linear(recipe.net.width, 4) if recipe.loss.turned else nn.Identity()
@@ -40,10 +41,9 @@ class ClassVectors(nn.Module):
         c = self.config
         if not c.scale:
             return F.cross_entropy(F.linear(z, self.weight), y, label_smoothing=c.smoothing)
-        copies = self.copies  # each is told by its own features alone
-        rows, vectors = (F.normalize(x.view(len(x), copies, -1), dim=-1).transpose(0, 1) for x in (z, self.weight))
-        logits = c.scale * (rows @ vectors.mT - c.margin * F.one_hot(y, self.classes))  # (copies, n, classes)
-        return F.cross_entropy(logits.flatten(0, 1), y.repeat(copies), label_smoothing=c.smoothing)
+        cosines = F.linear(F.normalize(z), F.normalize(self.weight))
+        logits = c.scale * (cosines - c.margin * F.one_hot(y, self.classes))
+        return F.cross_entropy(logits, y, label_smoothing=c.smoothing)
 
 
 class RecipeNet(nn.Module):
@@ -81,14 +81,21 @@ def flatten_(net: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
     return vector, gradient, decays
 
 
+def moving(net: nn.Module) -> list[Tensor]:
+    """The buffers that are averaged with the weights: the means and variances of norms, and no counts."""
+    return [buffer for buffer in net.buffers() if buffer.is_floating_point()]
+
+
 def schedule(config: RateConfig) -> Tensor:
-    """(steps, 3): the rate; 1 / sqrt(1 - beta2^t) and 1 / (1 - beta1^t), Adam's corrections; float32."""
-    t = torch.arange(1, config.steps + 1, dtype=torch.float64)
+    """(steps, 3), float32: the rate of each step, and Adam's `step` and `root` for a rate of 1 (see `optim.adam_`).
+
+    A table, so that a step on a GPU looks them up by a counter that lives there; and enough for the trials of a graph.
+    """
+    t = torch.arange(1, max(config.steps, TRIALS) + 1, dtype=torch.float64)
     warm = max(1, config.steps // 20)
     rate = config.rate * (t / warm).clamp(max=1) * (1 + (math.pi * (t - 1) / config.steps).cos()) / 2
-    _, root = optim.corrections(1.0, t)
-    step, _ = optim.corrections(1.0, t)
-    return torch.stack([rate, torch.as_tensor(root), torch.as_tensor(step)], 1).float()
+    step, root = optim.corrections(torch.ones_like(t), t)
+    return torch.stack([rate, torch.as_tensor(step), root], 1).float()
 
 
 class RecipeStep:
@@ -100,14 +107,14 @@ class RecipeStep:
         self.Theta, self.gradient, self.decays = flatten_(self.net)
         self.adam = optim.Adam.new(self.Theta)
         self.average = self.Theta.clone()
-        self.buffers = [b for b in self.net.buffers() if b.is_floating_point()]
+        self.buffers = moving(self.net)
         self.average_buffers = [b.clone() for b in self.buffers]
         self.rates = schedule(recipe.rate).to(device)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
         self.slot = torch.zeros(1, dtype=torch.int64, device=device)
         self.metrics = torch.zeros(BLOCK, 1, device=device)
         self.rows = torch.arange(recipe.rate.batch, device=device)
-        self.bf16 = recipe.engine.precision == "bf16"
+        self.bf16 = recipe.engine.precision == "bf16"  # of the encoder's activations, on a CPU too
 
     @property
     def named_state(self) -> dict[str, Tensor]:
@@ -162,10 +169,10 @@ class RecipeStep:
     @torch.no_grad()
     def _update(self) -> None:
         c = self.recipe.rate
-        rate, root, correction = self.rates.index_select(0, self.step)[0]
+        rate, step, root = self.rates.index_select(0, self.step)[0]
         if c.optimizer == "adam":
             self.Theta.sub_(rate * c.decay * self.decays * self.Theta)
-            optim.adam_(self.Theta, self.gradient, self.adam.m, self.adam.v, rate * correction, root)
+            optim.adam_(self.Theta, self.gradient, self.adam.m, self.adam.v, rate * step, root)
         else:
             self.gradient.add_(self.decays * self.Theta, alpha=c.decay)
             self.adam.m.mul_(MOMENTUM).add_(self.gradient)
@@ -177,12 +184,10 @@ class RecipeStep:
     @torch.no_grad()
     def encoder(self) -> Residual:
         """The encoder of the averaged weights."""
-        found = Residual(self.recipe.net).to(self.device)
         net = RecipeNet(self.recipe, self.net.classifier.classes).to(self.device)
-        vector, _, _ = flatten_(net)
-        vector.copy_(self.average)
-        buffers = (buffer for buffer in net.buffers() if buffer.is_floating_point())
-        for own, averaged in zip(buffers, self.average_buffers, strict=True):
+        flatten_(net)[0].copy_(self.average)
+        for own, averaged in zip(moving(net), self.average_buffers, strict=True):
             own.copy_(averaged)
-        found.load_state_dict(net.encoder.state_dict())
+        found = Residual(self.recipe.net).to(self.device)
+        found.load_state_dict(net.encoder.state_dict())  # as a file has them: each in memory of its own
         return found.eval()

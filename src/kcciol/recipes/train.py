@@ -5,6 +5,8 @@ record.json              command, versions, hardware; the same of each time it w
 metrics.jsonl            a line every engine.log_every steps
 checkpoint.safetensors   where to resume
 encoder.safetensors      what was learned: network, preprocessing and output in one file
+encoder-step1000.safe... with engine.keep: the same at each checkpoint
+data-root                where the data lay on this machine; not to be shared
 """
 
 from __future__ import annotations
@@ -12,28 +14,37 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from kcciol.data import locate
+from kcciol.data import locate, require_outside
 from kcciol.data.classset import ClassSet
 from kcciol.encoders import saved
-from kcciol.encoders.network import NetworkEncoder
 from kcciol.encoders.output import Output
 from kcciol.engine.device import pick_device
 from kcciol.engine.loop import Diverged, run_phases
 from kcciol.engine.record import record
-from kcciol.engine.run_folder import IMAGES, RECORD, RESUMED, RunFolder, resumed, writable
+from kcciol.engine.run_folder import (
+    IMAGES,
+    OWN_SETTINGS,
+    RECORD,
+    RESUMED,
+    RunFolder,
+    event_writer,
+    require_same,
+    resumed,
+    writable,
+)
 from kcciol.errors import UserError, require_kind
 from kcciol.files import path_of, write_text
 from kcciol.files.tensors import Format, Tensors, read_tensors, write_tensors
 from kcciol.random import keyed
 from kcciol.recipes.config import Recipe, recipe_in
+from kcciol.recipes.data import classes_of
 from kcciol.recipes.step import RecipeStep
 from kcciol.recipes.views import KINDS, Views, views_of
-from kcciol.serialization import to_dict, to_toml
+from kcciol.serialization import read_toml, to_dict, to_toml
 
 FORMAT = Format("recipe", ())
 LOOKS = 512  # images that go through the network at once when its output is fitted
@@ -61,28 +72,30 @@ class RecipeFolder(RunFolder):
     def phase(self, number: int) -> Path:
         return self.encoder
 
+    def kept(self, number: int, step: int) -> Path:
+        return self.path / f"encoder-step{step}.safetensors"
+
 
 def train_encoder(
     recipe: Recipe, base: ClassSet, out: Path | str, resume: bool = False, quiet: bool = False
 ) -> RecipeFolder:
-    """Train on the base classes and leave everything in the folder `out`; resume continues the run in it."""
+    """Train on the base classes of `kcciol.load_data(recipe.data)` and leave everything in the folder `out`; resume
+    continues the run in it."""
     require_kind(recipe, Recipe, "recipe", 'kcciol.recipe("characters")')
     require_kind(base, ClassSet, "base", "data.base")
     folder, device = RecipeFolder(path_of(out)), pick_device(recipe.engine.device)
-    if base.image_shape[0] != recipe.net.channels:
-        raise UserError(
-            f"The images have {base.image_shape[0]} channels, but net.channels is {recipe.net.channels}: choose the "
-            "recipe for such images."
-        )
+    base = classes_of(recipe, base)
     base.require(2, "training an encoder")
+    if recipe.engine.tensorboard:
+        event_writer()  # says at once when it is not there
     with contextlib.ExitStack() as stack:
         if resume:
-            if not folder.config.exists():
-                raise UserError(f"There is no run in {folder.path} to resume: leave --resume out to start one.")
+            own = _recipe_to_resume(folder)
             stack.enter_context(folder.locked())
-            at = _reopen(folder, recipe, base)
+            at = _reopen(folder, own, recipe, base)
         else:
-            stack.enter_context(folder.begun(lambda: _require_new(folder)))
+            require_outside(folder.path, recipe.data)
+            stack.enter_context(folder.begun(folder.require_new))
             at = RecipeState(0, {})
             with writable(folder.path):
                 RECORD.write(folder.record, record() | {IMAGES: base.identity, RESUMED: []})
@@ -93,22 +106,19 @@ def train_encoder(
     return folder
 
 
-def _require_new(folder: RecipeFolder) -> None:
-    if folder.config.exists():
-        raise UserError(
-            f"There is a run in {folder.path} already: continue it (--resume, in Python resume=True), or choose "
-            "another folder."
-        )
+def _recipe_to_resume(folder: RecipeFolder) -> Recipe:
+    """What the run in a folder was started with."""
+    if not folder.config.exists():
+        raise UserError(f"There is no run in {folder.path} to resume: leave --resume out to start one.")
+    if (own := recipe_in(folder.path)) is None:
+        read_toml(folder.config)  # it may be damaged
+        raise UserError(f"The run in {folder.path} is none of a recipe: choose another folder.")
+    return own
 
 
-def _reopen(folder: RecipeFolder, recipe: Recipe, base: ClassSet) -> RecipeState:
+def _reopen(folder: RecipeFolder, own: Recipe, recipe: Recipe, base: ClassSet) -> RecipeState:
     """Where the run in a folder stands, when it is of this recipe and these images."""
-    own = recipe_in(folder.path)
-    if own is None or _identity(own) != _identity(recipe):
-        raise UserError(
-            f"The run in {folder.path} has other settings: resume it with its own (kcciol train FOLDER --resume), or "
-            "choose another folder."
-        )
+    require_same(own, recipe, f"The run in {folder.path} was started", OWN_SETTINGS)
     folder.require_images(base.identity)
     if not folder.checkpoint.exists():  # it was cut before the first
         return RecipeState(0, {})
@@ -117,15 +127,10 @@ def _reopen(folder: RecipeFolder, recipe: Recipe, base: ClassSet) -> RecipeState
     if type(step) is not int or not 0 <= step <= recipe.rate.steps:
         raise UserError(f"The checkpoint {folder.checkpoint} is damaged (step {step!r}): use another copy.")
     at = RecipeState(step, tensors)
-    RECORD.write(folder.record, {IMAGES: base.identity} | resumed(RECORD.read(folder.record), at))
+    if step < recipe.rate.steps or not folder.record.exists():
+        began = RECORD.read(folder.record) if folder.record.exists() else {}
+        RECORD.write(folder.record, {IMAGES: base.identity} | resumed(began, at))
     return at
-
-
-def _identity(recipe: Recipe) -> dict[str, Any]:
-    """What must be the same to go on: where the data lie and what computes may change."""
-    values = to_dict(recipe)
-    del values["engine"], values["data"]["root"]
-    return values
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,7 @@ class RecipeRun:
 
     def save_phase(self, number: int) -> None:
         """It was cut between its last step and the encoder."""
-        RecipePhase(self, self.at).save_encoder()
+        RecipePhase(self, self.at).save_encoder(self.folder.encoder)
 
 
 class RecipePhase:
@@ -162,6 +167,7 @@ class RecipePhase:
         self.step = RecipeStep(recipe, views_of(recipe, run.base, run.device), len(run.base), run.device)
         if at is not None:
             self._restore(at)
+        self._write = run.folder.logger(recipe.engine.tensorboard, 0)
 
     def _restore(self, at: RecipeState) -> None:
         path = self.run.folder.checkpoint
@@ -173,23 +179,31 @@ class RecipePhase:
 
     def watch(self, metrics: Tensor, done: int) -> float:
         if not torch.isfinite(metrics).all():
-            raise Diverged(
-                f"The loss is no longer finite near step {done}, what was saved before it is kept in "
-                f"{self.run.folder.path}: train into another --out with a lower rate.rate."
-            )
+            raise self._diverged("loss", done)
         return float(metrics[:, 0].mean())
 
     def log(self, done: int, metrics: Tensor, speed: float) -> None:
         images = speed * self.run.recipe.rate.batch
         values = {"loss": float(metrics[:, 0].mean()), "images_per_second": round(images, 1)}
-        self.run.folder.add_metrics({"phase": 1, "step": done, **values})
+        self._write(self.number, done, values)
 
     def save(self, done: int) -> None:
+        folder, engine, state = self.run.folder, self.run.recipe.engine, self.step.named_state
+        if not all(torch.isfinite(tensor).all() for tensor in state.values()):
+            raise self._diverged("state", done)
         if done == self.steps:
-            self.save_encoder()
-        write_tensors(self.run.folder.checkpoint, FORMAT, {"step": done}, self.step.named_state)
+            self.save_encoder(folder.encoder)
+        elif engine.keep and done % engine.checkpoint_every == 0:
+            self.save_encoder(folder.kept(self.number, done))
+        write_tensors(folder.checkpoint, FORMAT, {"step": done}, state)
 
-    def save_encoder(self) -> None:
+    def _diverged(self, what: str, done: int) -> Diverged:
+        return Diverged(
+            f"The {what} is no longer finite near step {done}, what was saved before it is kept in "
+            f"{self.run.folder.path}: train into another --out with a lower rate.rate."
+        )
+
+    def save_encoder(self, path: Path) -> None:
         """The averaged weights with the output that belongs to them."""
         run, recipe = self.run, self.run.recipe
         network = self.step.encoder()
@@ -199,7 +213,7 @@ class RecipePhase:
         config = to_dict(recipe)
         del config["data"]["root"]
         training = {"recipe": config, "classes": len(run.base), "images": run.base.identity, "record": record()}
-        saved.save(run.folder.encoder, network, preprocessing, output, training)
+        saved.save(path, network, preprocessing, output, training)
 
 
 @torch.no_grad()
@@ -223,8 +237,3 @@ def fit_output(recipe: Recipe, network: torch.nn.Module, views: Views) -> Output
     place = torch.arange(len(y)) - (counts.cumsum(0) - counts)[y[order]]
     rows[y[order], place] = z[order]
     return Output.fit(rows, recipe.output.shrinkage, counts)
-
-
-def encoder_of(folder: Path | str) -> NetworkEncoder:
-    """The encoder that a run has left."""
-    return saved.load(str(RecipeFolder(path_of(folder)).encoder))

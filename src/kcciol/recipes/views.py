@@ -18,16 +18,16 @@ from kcciol.data.classset import ClassSet
 from kcciol.encoders.ink import Ink
 from kcciol.encoders.photo import Photo
 from kcciol.encoders.preprocessing import Preprocessing
+from kcciol.nets.pixels import MIDDLE, SCALE, to_normal
 from kcciol.random import keyed, keyed_normal, keyed_uniform
 from kcciol.recipes.config import Recipe
 
-_WHICH, _VARIANT, _AFFINE, _BEND, _STROKE, _LIGHT, _ERASE = range(7)  # what a key's numbers are for
+_WHICH, _VARIANT, _AFFINE, _BEND, _STROKE, _LIGHT, _ERASE, _COARSE = range(8)  # what a key's numbers are for
 _POINTS = 4  # of the grid that bends a character, along each side
-MIDDLE, SCALE = 127.5, 64.0  # of bytes, for a network
 
 
 class Views(ABC):
-    """All base images on the device, and how they are seen."""
+    """All base images on the device, and how they are seen: by its key alone, whatever other images are beside it."""
 
     def __init__(self, recipe: Recipe, images: Tensor, labels: Tensor) -> None:
         """images (n, ...) as the kind keeps them, labels (n,) the base class of each."""
@@ -60,13 +60,14 @@ class Views(ABC):
         cos, sin = turned.cos(), turned.sin()
         mirror = 1 - 2 * torch.div(variant, c.turns, rounding_mode="floor")
         if c.flips:
-            mirror = mirror * u[:, 6].sign()
+            mirror = mirror * (2 * (u[:, 6] >= 0) - 1)
         zoom = (1 + c.zoom) ** u[:, 1:3]
         across, down = zoom[:, 0] * mirror, zoom[:, 1]
         slant, pixel = u[:, 3] * c.shear, 2 / self.recipe.net.size
         shift = u[:, 4:6] * 2 * c.shift
         if c.crop:  # by whole pixels, which blurs nothing
             shift = shift + (u[:, 4:6] * (c.crop + 0.5)).round().clamp(-c.crop, c.crop) * pixel
+        # turned and slanted, then made larger or smaller along the image's own sides, and mirrored
         rows = [
             torch.stack([across * cos, across * (slant * cos - sin), shift[:, 0]], 1),
             torch.stack([down * sin, down * (slant * sin + cos), shift[:, 1]], 1),
@@ -77,13 +78,21 @@ class Views(ABC):
 class InkViews(Views):
     """Characters, kept as fields of their ink (see `kcciol.data.ink`)."""
 
+    coarse: Tensor | None = None
+    """The same images as they are on a small canvas."""
+
     @staticmethod
     def of(recipe: Recipe, classes: ClassSet, device: torch.device) -> InkViews:
-        whole, evened = recipe.view.whole, recipe.view.evened
-        rows = [images[:count, 0].numpy() for images, count in zip(classes.images, classes.counts, strict=True)]
-        fields = torch.cat([ink.fields(list(row), whole, evened) for row in rows])
-        labels = torch.arange(len(classes)).repeat_interleave(classes.counts)
-        return InkViews(recipe, fields.to(device), labels.to(device))
+        c, fields, coarse = recipe.view, list[Tensor](), list[Tensor]()
+        for images, count in zip(classes.images, classes.counts, strict=True):
+            rows = images[:count].permute(0, 2, 3, 1).numpy()  # (n, h, w, channels)
+            pictures = [row if row.shape[-1] == 3 else row[..., 0] for row in rows]
+            fields.append(ink.fields(pictures, c.whole, c.evened))
+            if c.coarse:
+                coarse.append(ink.fields([ink.coarse(picture) for picture in pictures], c.whole, c.evened))
+        found = InkViews(recipe, torch.cat(fields).to(device), labels_of(classes).to(device))
+        found.coarse = torch.cat(coarse).to(device) if coarse else None
+        return found
 
     def seen(self, index: Tensor, variant: Tensor, keys: Tensor) -> Tensor:
         c, size = self.config, self.recipe.net.size
@@ -93,7 +102,13 @@ class InkViews(Views):
             moved = F.interpolate(moved, size=(size, size), mode="bicubic", align_corners=True)
             grid = grid + moved.permute(0, 2, 3, 1)
         thicker = keyed_normal(keyed(keys, _STROKE), 1)[:, 0] * c.stroke if c.stroke else None
-        return ink.draw_at(self.images[index], grid, thicker)
+        return ink.draw_at(self._fields(index, keys), grid, thicker)
+
+    def _fields(self, index: Tensor, keys: Tensor) -> Tensor:
+        if self.coarse is None:
+            return self.images[index]
+        chosen = keyed_uniform(keyed(keys, _COARSE), 1)[:, 0] < self.config.coarse
+        return torch.where(chosen[:, None, None], self.coarse[index], self.images[index])
 
     def plain(self, index: Tensor) -> Tensor:
         return ink.draw(self.images[index], self.recipe.net.size)
@@ -108,15 +123,15 @@ class ColourViews(Views):
 
     @staticmethod
     def of(recipe: Recipe, classes: ClassSet, device: torch.device) -> ColourViews:
-        labels = torch.arange(len(classes)).repeat_interleave(classes.counts)
         rows = [images[:count] for images, count in zip(classes.images, classes.counts, strict=True)]
-        return ColourViews(recipe, torch.cat(rows).to(device), labels.to(device))
+        images = torch.cat(rows).expand(-1, 3, -1, -1)  # grey ones too, as the preprocessing takes them
+        return ColourViews(recipe, images.to(device), labels_of(classes).to(device))
 
     def seen(self, index: Tensor, variant: Tensor, keys: Tensor) -> Tensor:
         size = self.recipe.net.size
         grid = F.affine_grid(self._affine(variant, keys), [len(index), 3, size, size], align_corners=False)
         x = F.grid_sample(self.images[index].float(), grid, padding_mode="reflection", align_corners=False)
-        return normal(self._erased(self._lit(x, keys), keys))
+        return to_normal(self._erased(self._lit(x, keys), keys))
 
     def _lit(self, x: Tensor, keys: Tensor) -> Tensor:
         u = (keyed_uniform(keyed(keys, _LIGHT), 3) * 2 - 1) * self.config.light + 1
@@ -139,16 +154,16 @@ class ColourViews(Views):
         return torch.where(gone[:, None], torch.full_like(x, MIDDLE), x)
 
     def plain(self, index: Tensor) -> Tensor:
-        return normal(self.images[index].float())
+        return to_normal(self.images[index])
 
     @staticmethod
     def preprocessing(recipe: Recipe) -> Preprocessing:
         return Photo(recipe.net.size, (MIDDLE,) * 3, (SCALE,) * 3)
 
 
-def normal(x: Tensor) -> Tensor:
-    """Bytes as numbers around 0."""
-    return (x - MIDDLE) / SCALE
+def labels_of(classes: ClassSet) -> Tensor:
+    """The class of each image, (n,)."""
+    return torch.arange(len(classes)).repeat_interleave(classes.counts)
 
 
 KINDS: dict[str, type[InkViews] | type[ColourViews]] = {"ink": InkViews, "colour": ColourViews}

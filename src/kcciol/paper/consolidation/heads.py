@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from kcciol.data.classset import ClassSet, Splits
 from kcciol.data.examples import Examples
@@ -15,6 +15,16 @@ from kcciol.paper.consolidation.plan import Setting
 
 HEADS = {"adam": "online", "ncm": "ncm", "gaussian": "gaussian"}  # by what they are called here
 MEANS = "ncm"  # nothing is chosen for it, so it tells features alone
+
+
+class Measures(Protocol):
+    """What tells how good a representation is; a head is one of its names."""
+
+    def kept_out(self, representation: Representation, /) -> dict[str, Any]:
+        """Of base classes kept out of training."""
+
+    def novel(self, representation: Representation, head: str, settings: dict[str, Any], /) -> dict[str, Any]:
+        """Of novel classes, by one head with settings that were chosen before."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +40,7 @@ class Measurer:
         there. And class means on classes trained on, which tells how far training has learned these by heart."""
         validation = self._examples(representation, self.data.validation)
         found = {head: self._measure(representation, name, validation, validation) for head, name in HEADS.items()}
-        heads = {
-            head: {
-                "score": result["mean"],
-                "settings": result["choice"]["settings"],
-                "at_edge": result["choice"]["at_edge"],
-            }
-            for head, result in found.items()
-        }
+        heads = {head: scored(result) for head, result in found.items()}
         seen = self._examples(representation, self.data.base.classes(0, self.setting.classes))
         return {"heads": heads, "seen": self._measure(representation, HEADS[MEANS], seen, validation)["mean"]}
 
@@ -46,7 +49,7 @@ class Measurer:
         representation.refuse_known(self.data.novel, "novel")
         novel, validation = (self._examples(representation, some) for some in (self.data.novel, self.data.validation))
         result = self._measure(representation, HEADS[head], novel, validation, settings.get("rate"))
-        return {key: result[key] for key in ("mean", "ci95", "by_trajectory")}
+        return reported(result)
 
     def _examples(self, representation: Representation, classes: ClassSet) -> Examples:
         streams = self.setting.streams
@@ -61,3 +64,14 @@ class Measurer:
         scenario = Scenario(asked, Head(asked.width), known, W=representation.W)
         found: dict[str, Any] = measure_learner(scenario, name, config)["classes"][str(self.setting.classes)]
         return found
+
+
+def scored(result: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a measurement on classes kept out of training."""
+    choice = result["choice"]
+    return {"score": result["mean"], "settings": choice["settings"], "at_edge": choice["at_edge"]}
+
+
+def reported(result: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a measurement on novel classes."""
+    return {key: result[key] for key in ("mean", "ci95", "by_trajectory")}

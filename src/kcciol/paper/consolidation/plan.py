@@ -3,7 +3,8 @@
 A `Condition` is one or more trainings that differ in a strength; of these the one counts that does best on base classes
 kept out of training. What follows it goes on from that one. All conditions of a phase take equally many steps.
 
-Another network (question 4: `characters` and `small-images`) joins as a `Setting` with a module.
+Another network joins as a `Setting` with a module; encoders that are trained already, by our recipes, have a plan of
+their own (`encoder_plan`).
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Condition:
     """By a name: settings of the phase."""
     after: str = ""
     """The condition whose best training they go on from."""
-    continues: bool = False
-    """With the settings, too, of the training that they go on from."""
+    like: str = ""
+    """The condition whose best training's settings they have, too."""
     mask: Mapping[str, Any] = field(default_factory=dict)
     stops: bool = False
     """What was learned on the way is kept, so that one may stop early."""
@@ -70,6 +71,11 @@ class Setting:
         return self.config.evaluation
 
     @property
+    def stops(self) -> tuple[EarlyStop, ...]:
+        """What is measured besides what is trained."""
+        return STOPS
+
+    @property
     def classes(self) -> int:
         """In a stream."""
         return self.streams.classes[0]
@@ -90,7 +96,7 @@ class Setting:
             Condition("lambda 0", 3, {"": {}}, L1),
         ]
         if reset == self.resets[0]:
-            found.append(Condition("l1 continued", 3, {"": {}}, L1, continues=True))
+            found.append(Condition("l1 continued", 3, {"": {}}, L1, like=L1))
             for lam in STRONG:
                 for held, (delta, which) in HELD.items():
                     name = f"lambda {lam:g}, {held}"
@@ -116,11 +122,11 @@ def config_of(
     before: Mapping[str, Any] | None = None,
 ) -> Config:
     """What a training of a condition is made with: its phase alone has steps. before: the settings of the training that
-    it goes on from."""
+    it is like."""
     config = replace(setting.config, seed=seed, meta=replace(setting.config.meta, reset=reset))
     phases: dict[str, Any] = {}
     for number, phase in enumerate(config.phases, 1):
-        own = {**((before or {}) if condition.continues else {}), **condition.options[option]}
+        own = {**(before or {}), **condition.options[option]}
         phases[f"phase{number}"] = replace(phase, **(own if number == condition.phase else {"steps": 0}))
     return replace(config, mask=replace(config.mask, **condition.mask), **phases)
 
@@ -194,13 +200,13 @@ OMNIGLOT = setting_of(  # 200 of its base classes: with all 863 so short a train
     {**USUAL, "augment": CHARACTERS},
     channels=32,
 )
-CIFAR100 = setting_of(  # 50 base classes, a quarter of their images
+CIFAR100 = setting_of(  # 50 base classes, a sixth of their images
     preset("cifar100"),
-    {"train_samples": 150, "validation_classes": 20},
+    {"train_samples": 100, "validation_classes": 20},
     StreamSize(20, 30, 30),
     (3000, 1500, 1500),
     500,
     {**USUAL, "augment": PHOTOS},
-    channels=64,
+    channels=32,
 )
 SETTINGS = {setting.name: setting for setting in (OMNIGLOT, CIFAR100)}

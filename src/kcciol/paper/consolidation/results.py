@@ -15,18 +15,30 @@ import torch
 from kcciol.engine.record import record
 from kcciol.evaluation.metrics import summarize
 from kcciol.files.documents import Document
-from kcciol.paper.consolidation.family import Family
-from kcciol.paper.consolidation.heads import HEADS
+from kcciol.paper.consolidation.encoder_plan import ENCODERS
+from kcciol.paper.consolidation.family import RESULT, read_result
+from kcciol.paper.consolidation.plan import SETTINGS
 
 RESULTS = Document("consolidation")
+NAME = "consolidation.json"
+PARTS = ("", "encoders")  # the second has the same in it, of what goes on from encoders of our recipes
 OF_SEEDS = ("condition", "option", "step", "score", "seen", "settings", "at_edge")  # kept of each seed
 
 
-def write_results(families: Sequence[Family], path: Path) -> dict[str, Any]:
-    """Put together what there is, and write it."""
-    found = gathered([family.found for family in families if family.result.exists()])
-    RESULTS.write(path, found | {"record": record()})
+def write_results(out: Path) -> dict[str, Any]:
+    """Put together what the families in this folder have found so far, and write it there."""
+    families = sorted((read_result(path) for path in out.glob(RESULT)), key=_place)
+    parts = {part: gathered([f for f in families if f.get("part", "") == part]) for part in PARTS}
+    found = parts.pop("") | parts
+    RESULTS.write(out / NAME, found | {"record": record()})
     return found
+
+
+def _place(family: Mapping[str, Any]) -> tuple[int, bool, int]:
+    """In the order of the plan; other settings come last."""
+    known = list(SETTINGS | ENCODERS)
+    name = family["setting"]
+    return known.index(name) if name in known else len(known), family["reset"] != "zero", int(family["seed"])
 
 
 def gathered(families: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -37,7 +49,7 @@ def gathered(families: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for name, members in groups.items():
         members.sort(key=lambda family: int(family["seed"]))
-        for head in HEADS:
+        for head in dict.fromkeys(head for m in members for row in m["rows"].values() for head in row):
             rows[f"{name} {head}"] = {
                 column: cell_of([(m["seed"], m["rows"][column][head]) for m in members if column in m["rows"]])
                 for column in dict.fromkeys(column for m in members for column in m["rows"])

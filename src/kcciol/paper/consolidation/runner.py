@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -14,13 +14,14 @@ import torch
 
 from kcciol.engine.stop import Stopped, watch_signals
 from kcciol.errors import UserError
+from kcciol.paper.consolidation.encoder_family import EncoderFamily
+from kcciol.paper.consolidation.encoder_plan import EncoderSetting
 from kcciol.paper.consolidation.family import Family
 from kcciol.paper.consolidation.plan import SETTINGS, Setting
-from kcciol.paper.consolidation.results import write_results
-from kcciol.paper.consolidation.sets import load_sets
+from kcciol.paper.consolidation.results import NAME, write_results
 from kcciol.paper.progress import say, warn
 
-NAME = "consolidation.json"
+FAMILIES: dict[type[Setting], Callable[..., Family]] = {Setting: Family, EncoderSetting: EncoderFamily}
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Wanted:
     def families(self) -> list[Family]:
         """The longest first: those of the first reset."""
         found = [
-            Family(one, reset, seed, self.out, self.device, self.root)
+            FAMILIES[type(one)](one, reset, seed, self.out, self.device, self.root)
             for one in self.settings
             for seed in self.seeds
             for reset in one.resets
@@ -53,8 +54,8 @@ def make(wanted: Wanted) -> bool:
     families = wanted.families()
     wanted.out.mkdir(parents=True, exist_ok=True)
     waiting = [family for family in families if not family.complete]
-    for one in {family.setting.name: family.setting for family in waiting}.values():
-        load_sets(one, wanted.root)  # what is missing is refused at once, and the others find a cache
+    for one in {family.setting.name: family for family in waiting}.values():
+        one.require_images()
     until, running = time.monotonic() + wanted.seconds, dict[SpawnProcess, Family]()
     context, failed = multiprocessing.get_context("spawn"), list[str]()
     with watch_signals() as stop:
@@ -67,10 +68,10 @@ def make(wanted: Wanted) -> bool:
             for process in [process for process in running if not process.is_alive()]:
                 family = running.pop(process)
                 failed += [str(family)] * bool(process.exitcode)
-                write_results(families, wanted.out / NAME)
+                write_results(wanted.out)
             time.sleep(0.2)
         _end(list(running))
-    write_results(families, wanted.out / NAME)
+    write_results(wanted.out)
     for name in failed:
         warn(f"{name}: failed; see above, and run again to go on.")
     missing = [family for family in families if not family.complete]
