@@ -33,6 +33,7 @@ from kcciol.evaluation.metrics import summarize
 from kcciol.files import read_json, write_json
 from kcciol.files.tensors import Format, read_tensors, write_tensors
 from kcciol.random import generator
+from kcciol.recipes.data import joined
 
 HEADS: dict[str, tuple[str, dict[str, Any]]] = {"ncm": ("ncm", {"distance": "cosine"}), "gaussian": ("gaussian", {})}
 FEATURES = Format("features", ())
@@ -91,12 +92,13 @@ TABLE = (
 # --- one stream -------------------------------------------------------------------------------------------------------
 
 
-def accuracy(learn: Tensor, ask: Tensor, head: str) -> float:
-    """Learn features (classes, shots, d) class after class, then ask about (classes, asked, d); percent."""
+def accuracy(learn: Tensor, ask: Tensor, head: str, order: Sequence[int] | None = None) -> float:
+    """Learn features (classes, shots, d) class after class, in this order, then ask about (first classes, asked, d);
+    percent."""
     name, settings = HEADS[head]
     learner = kcciol.OnlineLearner(name, width=learn.shape[2], settings=settings)
-    for label, examples in enumerate(learn):
-        learner.learn_many(examples, [label] * len(examples))
+    for label in range(len(learn)) if order is None else order:
+        learner.learn_many(learn[label], [label] * learn.shape[1])
     answers = np.array(learner.predict_many(ask.flatten(0, 1))).reshape(ask.shape[:2])
     return float(100 * (answers == np.arange(len(ask))[:, None]).mean())
 
@@ -234,27 +236,17 @@ def along(options: Options, features: Tensor) -> dict[str, Any]:
         for n in ALONG:
             order = list(range(n))
             for values, ids in ((first[n], order), (last[n], order[10:] + order[:10])):
-                values.append(accuracy_of_ten(learn, ask[:10], ids))
+                values.append(accuracy(learn, ask[:10], "ncm", ids))
     return {
         str(n): {"learned first": entry(first[n]), "learned last": entry(last[n]), "equal": first[n] == last[n]}
         for n in ALONG
     }
 
 
-def accuracy_of_ten(learn: Tensor, ask: Tensor, order: Sequence[int]) -> float:
-    name, settings = HEADS["ncm"]
-    learner = kcciol.OnlineLearner(name, width=learn.shape[2], settings=settings)
-    for label in order:
-        learner.learn_many(learn[label], [label] * learn.shape[1])
-    answers = np.array(learner.predict_many(ask.flatten(0, 1))).reshape(ask.shape[:2])
-    return float(100 * (answers == np.arange(len(ask))[:, None]).mean())
-
-
 def digits(options: Options, preset: str) -> list[dict[str, Any]]:
     """MNIST's ten digits as novel classes."""
     data = load(DataConfig(name="mnist", size=28, base_classes=0, novel_classes=0, train_samples=0, root=options.root))
-    classes = data.base if len(data.base) == 10 else data.novel
-    few = ClassSet(classes.images[:, :300], classes.counts.clamp(max=300), classes.names)
+    few = joined(data.base.first_samples(300), data.novel.first_samples(300))
     seeds = [seed for seed in SEEDS if encoder_path(options, preset, seed).exists()]
     found = []
     features = [features_of(opened(options, preset, seed), few, options.runs) for seed in seeds]

@@ -18,6 +18,8 @@ class Characters(SavedEncoder):
 
     card = EncoderCard(
         "characters and drawings in ink, of any script",
+        width=256,
+        size="1.8 MB",
         trained_on="Omniglot's background characters",
         licence="MIT (kcciol; Omniglot is by Lake, Salakhutdinov and Tenenbaum, MIT)",
     )
@@ -33,6 +35,8 @@ class CharactersSmall(Characters):
 
     card = EncoderCard(
         "the same, smaller and quicker, and a little worse",
+        width=64,
+        size="0.2 MB",
         trained_on="Omniglot's background characters",
         licence="MIT (kcciol; Omniglot is by Lake, Salakhutdinov and Tenenbaum, MIT)",
     )
