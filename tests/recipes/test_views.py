@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from kcciol.data.classset import ClassSet
+from kcciol.data.ink import coarse
+from kcciol.encoders.ink import Ink
 from kcciol.random import keyed
 from kcciol.recipes.config import Recipe, ViewConfig
 from kcciol.recipes.views import KINDS, Views, views_of
@@ -135,3 +137,26 @@ def test_images_of_the_data_are_left_alone() -> None:
     before = patches().images.clone()
     views_for(COLOUR).draw(keys(10))
     assert torch.equal(patches().images, before)
+
+
+def test_some_are_seen_as_on_a_small_canvas() -> None:
+    classes = glyphs(48)
+    recipe = replace(INK, data=replace(INK.data, size=48), view=replace(STILL, coarse=0.5))
+    views = views_of(recipe, classes, CPU)
+    index = torch.arange(12).repeat(10)
+    found, plain = views.seen(index, torch.zeros_like(index), keys(120)), views.plain(index)
+    small = Ink(recipe.net.size)([coarse(picture.numpy()) for picture in classes.images.flatten(0, 2)[index]])
+    as_it_is, reduced = (torch.isclose(found, wanted, atol=1e-4).flatten(1).all(1) for wanted in (plain, small))
+    assert (as_it_is | reduced).all()
+    assert 30 < int(reduced.sum()) < 90
+
+
+def test_some_are_drawn_by_a_broad_pen() -> None:
+    index = torch.arange(12)
+    recipe = replace(INK, view=STILL)
+    thin = views_for(recipe).seen(index, torch.zeros_like(index), keys(12))
+    bold = views_for(replace(recipe, view=replace(STILL, bold=1.0)))
+    wide = bold.seen(index, torch.zeros_like(index), keys(12))
+    ratio = wide.sum((1, 2, 3)) / thin.sum((1, 2, 3))
+    assert 1.5 < ratio.mean() < 2.5
+    assert (wide >= thin - 1e-5).all()

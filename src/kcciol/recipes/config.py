@@ -36,6 +36,8 @@ class ViewConfig:
     """ink: strokes made wider or narrower by about so many of the field's 64 places."""
     coarse: float = 0.0
     """ink: the share of images seen as on a canvas of 28 pixels, so that small pictures are known too."""
+    bold: float = 0.0
+    """ink: the share of images whose strokes are about twice as wide, as of another pen."""
     flips: bool = False
     """Mirrored or not, at random; the class is the same."""
     crop: int = 0
@@ -52,11 +54,13 @@ class ViewConfig:
     def __post_init__(self) -> None:
         require(self.turns in (1, 2, 4), "view.turns", self.turns, "1, 2 or 4")
         require_range(self, "view", 0, 180, "angle")
-        require_range(self, "view", 0, 1, "zoom", "shear", "shift", "bend", "coarse", "light", "erase", "evened")
+        require_range(
+            self, "view", 0, 1, "zoom", "shear", "shift", "bend", "coarse", "bold", "light", "erase", "evened"
+        )
         require_range(self, "view", 0, 16, "stroke")
         require_range(self, "view", 0, 1024, "crop")
         require(not (self.flips and self.mirrored), "view.flips", self.flips, "false with view.mirrored")
-        for name in ("erase",) if self.kind == "ink" else ("bend", "stroke", "coarse", "whole"):
+        for name in ("erase",) if self.kind == "ink" else ("bend", "stroke", "coarse", "bold", "whole"):
             value = getattr(self, name)
             require(not value, f"view.{name}", value, f"{type(value)()!r} with view.kind = {self.kind!r}")
 

@@ -22,7 +22,7 @@ from kcciol.nets.pixels import MIDDLE, SCALE, to_normal
 from kcciol.random import keyed, keyed_normal, keyed_uniform
 from kcciol.recipes.config import Recipe
 
-_WHICH, _VARIANT, _AFFINE, _BEND, _STROKE, _LIGHT, _ERASE, _COARSE = range(8)  # what a key's numbers are for
+_WHICH, _VARIANT, _AFFINE, _BEND, _STROKE, _LIGHT, _ERASE, _COARSE, _BOLD = range(9)  # what a key's numbers are for
 _POINTS = 4  # of the grid that bends a character, along each side
 
 
@@ -101,7 +101,9 @@ class InkViews(Views):
             moved = keyed_normal(keyed(keys, _BEND), 2 * _POINTS**2).view(-1, 2, _POINTS, _POINTS) * (2 * c.bend)
             moved = F.interpolate(moved, size=(size, size), mode="bicubic", align_corners=True)
             grid = grid + moved.permute(0, 2, 3, 1)
-        thicker = keyed_normal(keyed(keys, _STROKE), 1)[:, 0] * c.stroke if c.stroke else None
+        thicker = keyed_normal(keyed(keys, _STROKE), 1)[:, 0] * c.stroke
+        if c.bold:
+            thicker = thicker + ink.STROKE * (keyed_uniform(keyed(keys, _BOLD), 1)[:, 0] < c.bold)
         return ink.draw_at(self._fields(index, keys), grid, thicker)
 
     def _fields(self, index: Tensor, keys: Tensor) -> Tensor:
