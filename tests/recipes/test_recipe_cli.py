@@ -112,7 +112,7 @@ WRONG = [
     ("small-images", "The data root 'data' does not exist: run `kcciol data get cifar100"),
     ("characters --start x", "Unrecognized options: --start"),
     ("characters --representation oml", "Unrecognized options: --representation"),
-    ("characters --net.widths 4", "--net.widths is (4,), but must be one for each of the 5 --net.strides"),
+    ("characters --net.widths 4", "--net.widths is (4,), but must be one for each of the 3 --net.strides"),
     ("characters --view.turns 3", "--view.turns is 3, but must be 1, 2 or 4"),
     ("characters --out .", "--out is empty, or this folder itself: name a folder for the run"),
     (f"characters --resume --out nowhere {DRAWN}", "There is no run in nowhere to resume"),
