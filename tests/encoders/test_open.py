@@ -19,6 +19,7 @@ from kcciol.cli import main
 from kcciol.encoders import ENCODERS, card_of, open_encoder
 from kcciol.encoders import saved as saved_encoders
 from kcciol.encoders.card import EncoderCard
+from kcciol.encoders.characters import WEIGHTS
 from kcciol.encoders.photo import Photo
 from kcciol.encoders.run import Representation
 from kcciol.encoders.saved import SavedEncoder, save
@@ -133,3 +134,11 @@ def test_networks_that_a_file_can_hold_are_made_of_one_config() -> None:
     for name, network in saved_encoders.NETWORKS.items():
         assert network is saved_encoders.NETWORKS.find(name)
         assert issubclass(network, torch.nn.Module)
+
+
+def test_half_an_encoder_is_called_one(tmp_path: Path) -> None:
+    whole = (WEIGHTS / "characters-small.safetensors").read_bytes()
+    path = tmp_path / "half.safetensors"
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"^The encoder .*half\.safetensors is damaged or truncated"):
+        open_encoder(path)

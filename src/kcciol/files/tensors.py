@@ -102,8 +102,8 @@ def kind_of(path: Path, wanted: str) -> str | None:
     try:
         with opened(path, form.kind) as (file, size):
             header = parse_json(unsealed(_metadata(file, size, path, form))[0] or "null")
-    except (ValueError, TypeError, LookupError, AttributeError):  # whoever reads all of it says what is wrong
-        return None
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise UserError(f"The {wanted} {path} is damaged or truncated ({shortened(error)}): use another one.") from None
     found = header.get("kind") if isinstance(header, dict) else None
     return found if isinstance(found, str) else None
 
